@@ -1,0 +1,62 @@
+"""autonovel: discover the new classes in a pile of unlabelled images, using what is known about labelled ones.
+
+>>> import autonovel as an
+>>> run = an.discover("photos/known", "photos/unknown", n_new=5, out="runs/birds")      # doctest: +SKIP
+>>> run.summary["n_new"]                                                                # doctest: +SKIP
+5
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from autonovel.api import AutoNovel, discover
+    from autonovel.data.benchmarks import load_benchmark
+    from autonovel.data.images import ImageSet, Truth
+    from autonovel.errors import AutonovelWarning, InputError, TrainingError
+    from autonovel.estimate import estimate_classes
+    from autonovel.recipes import Recipe, get_recipe
+    from autonovel.runs import Run, load
+
+# Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
+_HOMES = {
+    "AutoNovel": "api",
+    "discover": "api",
+    "load_benchmark": "data.benchmarks",
+    "ImageSet": "data.images",
+    "Truth": "data.images",
+    "AutonovelWarning": "errors",
+    "InputError": "errors",
+    "TrainingError": "errors",
+    "estimate_classes": "estimate",
+    "Recipe": "recipes",
+    "get_recipe": "recipes",
+    "Run": "runs",
+    "load": "runs",
+}
+__all__ = [
+    "AutoNovel",
+    "AutonovelWarning",
+    "ImageSet",
+    "InputError",
+    "Recipe",
+    "Run",
+    "TrainingError",
+    "Truth",
+    "discover",
+    "estimate_classes",
+    "get_recipe",
+    "load",
+    "load_benchmark",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autonovel' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f"autonovel.{_HOMES[name]}"), name)

@@ -1,0 +1,212 @@
+"""The Python interface: functions for whole jobs, and an estimator in scikit-learn's form."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from autonovel.data.images import ImageSet, Truth, as_uint8
+from autonovel.engine import Answers, Mode
+from autonovel.errors import InputError
+from autonovel.metrics import cluster_accuracy
+from autonovel.pipeline import Pipeline, look_at, restore
+from autonovel.progress import Silent
+from autonovel.recipes import Recipe, get_recipe
+from autonovel.runs import Run, load
+
+Path_ = str | os.PathLike[str]
+
+
+def discover(
+    labelled: Any,
+    unlabelled: Any = None,
+    *,
+    out: Path_,
+    n_new: int,
+    recipe: str | Recipe = "best",
+    preset: str = "paper",
+    incremental: bool | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    truth: Truth | None = None,
+    start_from: Path_ | None = None,
+    reporter: Silent | None = None,
+) -> Run:
+    """Discover the new classes among unlabelled images.
+
+    Args:
+        labelled: images of the known classes: an ImageSet or (images, labels) arrays.
+        unlabelled: the images to sort: an ImageSet or an array. Left out, ``labelled`` is one pile with -1 where unlabelled.
+        out: the run folder. A folder of the same run is gone on with.
+        n_new: how many new classes there are.
+        recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.recipes.Recipe`.
+        preset: paper, reference or fast.
+        incremental: train a joint head for known and new classes; as the recipe says when left out.
+        seed: everything random depends on it.
+        device: cpu, cuda or auto.
+        truth: the true classes, for scoring alone.
+        start_from: a run whose first stages are used again where their settings and the data are the same.
+        reporter: sees the progress.
+
+    Returns:
+        The finished run.
+    """
+    data = _one_pile(labelled, unlabelled)
+    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
+    if incremental is not None:
+        settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
+    pipeline = Pipeline(data, settings, n_new, seed, Mode.of(device), reporter or Silent())
+    return pipeline.run(Run(out), truth=truth, start_from=None if start_from is None else load(start_from))
+
+
+def _one_pile(labelled: Any, unlabelled: Any) -> ImageSet:
+    """Both sides as one image set, the labelled images first."""
+
+    def as_set(side: Any) -> ImageSet:
+        if isinstance(side, ImageSet):
+            return side
+        if isinstance(side, tuple) and len(side) == 2:
+            return ImageSet.from_arrays(*side)
+        return ImageSet.from_arrays(side)
+
+    first = as_set(labelled)
+    if unlabelled is None:
+        return first
+    second = as_set(unlabelled)
+    if second.is_known.any():
+        raise InputError("The unlabelled images come with labels; give them without, or as one pile with -1 where unlabelled.")
+    if first.images.shape[1:] != second.images.shape[1:]:
+        raise InputError(f"Labelled images are {first.images.shape[1:]}, unlabelled ones {second.images.shape[1:]}; sizes must agree.")
+    return ImageSet(
+        np.concatenate([first.images, second.images]),
+        np.concatenate([first.labels, second.labels]),
+        tuple(f"labelled/{i}" for i in first.ids) + tuple(f"unlabelled/{i}" for i in second.ids),
+        first.class_names,
+    )
+
+
+class AutoNovel:
+    """The method as a scikit-learn estimator: one pile of images, ``y = -1`` where unlabelled.
+
+    A thin face of the same pipeline as :func:`discover`.
+
+    Args:
+        n_new: how many new classes there are among the unlabelled images.
+        recipe: a name or a :class:`~autonovel.recipes.Recipe`.
+        preset: paper, reference or fast.
+        seed: everything random depends on it.
+        device: cpu, cuda or auto.
+        out: keep the run folder here; a temporary one is used and removed when left out.
+
+    Attributes:
+        labels_: (n,) class of every training image as a place in ``classes_``: its own for labelled images, the discovered
+            one for the others.
+        classes_: known classes as given in y, then 'new 0', 'new 1', ... (as numbers following the largest when y has numbers).
+        n_new_: number of new classes.
+        summary_: the summary of the run.
+
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = AutoNovel(n_new=5, recipe="digits", preset="fast")
+    >>> model.fit(X.reshape(-1, 8, 8) / 16, np.where(y < 5, y, -1)).classes_        # doctest: +SKIP
+    array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    """
+
+    def __init__(
+        self,
+        n_new: int = 5,
+        recipe: str | Recipe = "best",
+        preset: str = "paper",
+        seed: int = 0,
+        device: str = "auto",
+        out: Path_ | None = None,
+    ) -> None:
+        self.n_new = n_new
+        self.recipe = recipe
+        self.preset = preset
+        self.seed = seed
+        self.device = device
+        self.out = out
+
+    _PARAMETERS = ("n_new", "recipe", "preset", "seed", "device", "out")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments by name."""
+        return {name: getattr(self, name) for name in self._PARAMETERS}
+
+    def set_params(self, **params: Any) -> AutoNovel:
+        """Change constructor arguments."""
+        for name, value in params.items():
+            if name not in self._PARAMETERS:
+                raise InputError(f"AutoNovel has no parameter '{name}'; choose from {', '.join(self._PARAMETERS)}.")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        return f"AutoNovel({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> AutoNovel:
+        """Learn known and new classes from images X (n, h, w[, c]) and labels y (n,), -1 where unlabelled."""
+        data = ImageSet.from_arrays(X, y)
+        if not data.n_known:
+            raise InputError("y labels no image; at least two classes must be known.")
+        with tempfile.TemporaryDirectory() as folder:
+            run = discover(
+                data,
+                out=self.out if self.out is not None else Path(folder) / "run",
+                n_new=self.n_new,
+                recipe=self.recipe,
+                preset=self.preset,
+                incremental=True,
+                seed=self.seed,
+                device=self.device,
+            )
+            self._mode = Mode.of(self.device)
+            self._net, self._recipe = restore(run, self._mode)
+            self.summary_ = run.summary
+            found = run.labels
+        self.n_new_: int = self.summary_["n_new"]
+        self.classes_ = _class_labels(np.asarray(y), data.class_names, self.n_new_)
+        self.labels_ = data.labels.copy()
+        self.labels_[~data.is_known] = data.n_known + found
+        self._shape = data.images.shape[1:]
+        return self
+
+    def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The probability of every class, in the order of ``classes_``, for images that may be old or new."""
+        return self._answers(X).joint.numpy()
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+        """The most probable class of each image, as in ``classes_``."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(1)])
+
+    def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The features of each image."""
+        return self._answers(X).features.numpy()
+
+    def score(self, X: npt.ArrayLike, y: npt.ArrayLike) -> float:
+        """ACC of the predictions against true classes, under the best one-to-one matching."""
+        return cluster_accuracy(np.asarray(y), self.predict(X))
+
+    def _answers(self, X: npt.ArrayLike) -> Answers:
+        if not hasattr(self, "_net"):
+            raise InputError("This AutoNovel has not been fitted; call fit(X, y) first.")
+        images = as_uint8(np.asarray(X))
+        if images.shape[1:] != self._shape:
+            raise InputError(f"The images have shape {images.shape[1:]}; the model was fitted on {self._shape}.")
+        return look_at(self._net, self._recipe, torch.from_numpy(np.ascontiguousarray(images)), self._mode)
+
+
+def _class_labels(y: npt.NDArray[Any], class_names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:
+    """Known labels as they were given, then labels for the new classes of the same kind."""
+    if y.dtype.kind in "iufb":
+        known = np.unique(y[y != -1].astype(np.int64))
+        return np.concatenate([known, known.max() + 1 + np.arange(n_new)])
+    return np.array([*class_names, *(f"new {i}" for i in range(n_new))])

@@ -1,0 +1,207 @@
+"""Random variations of images: batched, on the device, each image varied on its own.
+
+Randomness has no state. A random number is a hash of (key, image, slot): the key stands for the seed, stage and epoch, the
+slot for what the number is used for. So the variation of an image in an epoch is the same on every device, in every batch
+layout and after every restart, and a captured step needs no generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autonovel.recipes import Augment
+
+_MASK = 0xFFFFFFFF
+
+
+def make_key(*parts: object) -> int:
+    """A 31-bit number from anything printable: the key of a seed, stage and epoch."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A bijective 32-bit hash on int64 tensors that hold values below 2^32 (two multiply-xorshift rounds)."""
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK
+    return x ^ (x >> 16)
+
+
+class Chance:
+    """Random numbers for a batch of images.
+
+    Args:
+        key: int64 scalar tensor, from :func:`make_key`.
+        index: int64 (n,), which image of the data set each row is.
+        view: tells the views of the same image apart.
+    """
+
+    def __init__(self, key: Tensor, index: Tensor, view: int = 0) -> None:
+        self._base = _mix((index + 0x9E3779B9 * (view + 1)) & _MASK) ^ _mix(key & _MASK)
+        self._slot = 0
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> Tensor:
+        """The next number for each image, float32 (n,) in [low, high)."""
+        self._slot += 1
+        bits = _mix(_mix((self._base + 0x85EBCA6B * self._slot) & _MASK) ^ self._base)
+        return low + (high - low) * ((bits >> 8).float() / float(1 << 24))
+
+    def integer(self, low: int, high: int) -> Tensor:
+        """The next whole number for each image, int64 (n,) in [low, high]."""
+        span = high - low + 1
+        return low + (self.uniform() * span).long().clamp_(max=span - 1)
+
+    def coin(self, p: float = 0.5) -> Tensor:
+        """True with chance p, bool (n,)."""
+        return self.uniform() < p
+
+
+def make_view(images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int = 0, size: int | None = None) -> Tensor:
+    """One random view of each image.
+
+    Args:
+        images: uint8 (n, h, w, c).
+        key, index, view: see :class:`Chance`.
+        settings: what may change.
+        size: side of a smaller or larger result; the images' own when left out.
+
+    Returns:
+        float32 (n, c, h, w) in [0, 1], laid out channels-last.
+    """
+    chance = Chance(key, index, view)
+    smooth = settings.crop in ("resized", "mixed") or settings.rotate or settings.zoom or settings.shift
+    if smooth or (size is not None and size != images.shape[1]):
+        pixels = _warp(to_float(images), chance, settings, size)
+    else:
+        pixels = to_float(_shift(images, chance, settings))
+    if settings.jitter or settings.grey or settings.solarise:
+        pixels = _recolour(pixels, chance, settings)
+    return pixels
+
+
+def to_float(images: Tensor) -> Tensor:
+    """uint8 (n, h, w, c) as float (n, c, h, w) in [0, 1], laid out channels-last."""
+    return images.permute(0, 3, 1, 2).float() / 255
+
+
+def quarter_turns(images: Tensor) -> Tensor:
+    """Every image in all four rotations: (n, c, h, w) to (4 n, c, h, w), all of one rotation together.
+
+    Row i + n r is image i turned by r quarter turns. Images must be square.
+    """
+    return torch.cat([torch.rot90(images, r, (2, 3)) for r in range(4)])
+
+
+def _shift(images: Tensor, chance: Chance, settings: Augment) -> Tensor:
+    """Whole-pixel crop and flip by index arithmetic, on uint8."""
+    n, h, w, _ = images.shape
+    rows = torch.arange(h, device=images.device).expand(n, h)
+    cols = torch.arange(w, device=images.device).expand(n, w)
+    if settings.flip:
+        cols = torch.where(chance.coin()[:, None], w - 1 - cols, cols)
+    if settings.crop == "none" or not settings.pad:
+        return images[torch.arange(n, device=images.device)[:, None, None], rows[:, :, None], cols[:, None, :]]
+    rows = rows + chance.integer(-settings.pad, settings.pad)[:, None]
+    cols = cols + chance.integer(-settings.pad, settings.pad)[:, None]
+    if settings.crop == "reflect":
+        rows, cols = _reflect(rows, h), _reflect(cols, w)
+        inside = None
+    else:
+        inside = ((rows >= 0) & (rows < h))[:, :, None] & ((cols >= 0) & (cols < w))[:, None, :]
+        rows, cols = rows.clamp(0, h - 1), cols.clamp(0, w - 1)
+    out = images[torch.arange(n, device=images.device)[:, None, None], rows[:, :, None], cols[:, None, :]]
+    return out if inside is None else out * inside[..., None]
+
+
+def _reflect(position: Tensor, size: int) -> Tensor:
+    """Positions outside 0 .. size - 1 mirrored at the border pixel, as often as needed."""
+    if size == 1:
+        return torch.zeros_like(position)
+    period = 2 * (size - 1)
+    position = position.remainder(period)
+    return torch.minimum(position, period - position)
+
+
+def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -> Tensor:
+    """Scaled crops, flips, rotations, zooms and shifts in one bilinear sampling; black outside the image."""
+    n, c, h, w = pixels.shape
+    one, zero = pixels.new_ones(n), pixels.new_zeros(n)
+    scale_x, scale_y, move_x, move_y = one, one, zero, zero
+    if settings.crop in ("resized", "mixed"):
+        area = chance.uniform(*settings.area)
+        ratio = torch.exp(chance.uniform(math.log(3 / 4), math.log(4 / 3)))
+        scale_x, scale_y = (area * ratio).sqrt().clamp(max=1.0), (area / ratio).sqrt().clamp(max=1.0)
+        move_x = (1 - scale_x) * chance.uniform(-1, 1)
+        move_y = (1 - scale_y) * chance.uniform(-1, 1)
+    if settings.crop in ("zero", "reflect", "mixed") and settings.pad:
+        # a whole-pixel shift, in units of half the side
+        shift_x = chance.integer(-settings.pad, settings.pad) * (2 / w)
+        shift_y = chance.integer(-settings.pad, settings.pad) * (2 / h)
+        plain = chance.coin() if settings.crop == "mixed" else torch.ones_like(one, dtype=torch.bool)
+        scale_x, scale_y = torch.where(plain, one, scale_x), torch.where(plain, one, scale_y)
+        move_x, move_y = torch.where(plain, shift_x, move_x), torch.where(plain, shift_y, move_y)
+    if settings.flip:
+        scale_x = torch.where(chance.coin(), -scale_x, scale_x)
+    if settings.zoom:
+        zoom = chance.uniform(1 - settings.zoom, 1 + settings.zoom)
+        scale_x, scale_y = scale_x / zoom, scale_y / zoom
+    if settings.shift:
+        move_x = move_x + chance.uniform(-2 * settings.shift, 2 * settings.shift)
+        move_y = move_y + chance.uniform(-2 * settings.shift, 2 * settings.shift)
+    angle = chance.uniform(-settings.rotate, settings.rotate) * (math.pi / 180) if settings.rotate else zero
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    theta = torch.stack(
+        [torch.stack([scale_x * cos, -scale_y * sin, move_x], 1), torch.stack([scale_x * sin, scale_y * cos, move_y], 1)], 1
+    )
+    side = (size, size) if size is not None else (h, w)
+    grid = F.affine_grid(theta, [n, c, *side], align_corners=False)
+    padding = "reflection" if settings.crop == "reflect" else "zeros"
+    return F.grid_sample(pixels, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+
+
+def _recolour(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:
+    """Brightness, contrast, saturation, hue, dropped colour and inverted highlights."""
+
+    def per_image(value: Tensor) -> Tensor:
+        return value[:, None, None, None]
+
+    colour = pixels.shape[1] == 3
+    luma = pixels.new_tensor([0.299, 0.587, 0.114])[None, :, None, None] if colour else None
+
+    def grey_of(x: Tensor) -> Tensor:
+        return x if luma is None else (x * luma).sum(1, keepdim=True)
+
+    if settings.jitter:
+        strength, apply = settings.jitter, per_image(chance.coin(settings.jitter_chance))
+        changed = (pixels * per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
+        mean = grey_of(changed).mean((1, 2, 3), keepdim=True)
+        changed = (mean + (changed - mean) * per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
+        if colour:
+            grey = grey_of(changed)
+            changed = (grey + (changed - grey) * per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
+            changed = _turn_hue(changed, chance.uniform(-strength / 4, strength / 4) * (2 * math.pi)).clamp(0, 1)
+        pixels = torch.where(apply, changed, pixels)
+    if settings.grey and colour:
+        pixels = torch.where(per_image(chance.coin(settings.grey)), grey_of(pixels).expand_as(pixels), pixels)
+    if settings.solarise:
+        inverted = torch.where(pixels >= 0.5, 1 - pixels, pixels)
+        pixels = torch.where(per_image(chance.coin(settings.solarise)), inverted, pixels)
+    return pixels
+
+
+def _turn_hue(pixels: Tensor, angle: Tensor) -> Tensor:
+    """Turn the colours around the grey axis: a rotation in RGB about (1, 1, 1)."""
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    third, root = (1 - cos) / 3, sin / math.sqrt(3)
+    red, green, blue = pixels.unbind(1)
+
+    def blend(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        own, before, after = cos + third, third - root, third + root
+        return own[:, None, None] * a + before[:, None, None] * b + after[:, None, None] * c
+
+    return torch.stack([blend(red, green, blue), blend(green, blue, red), blend(blue, red, green)], 1)

@@ -1,0 +1,163 @@
+"""Images in memory: the one form in which every source reaches the method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.errors import InputError
+
+UNKNOWN = -1
+"""The label of an image whose class is not known to the method."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images with the labels that the method may see.
+
+    An unlabelled image has label ``-1`` and nothing in here says what it really shows: true labels of unlabelled
+    images are kept elsewhere (:class:`Truth`) and reach nothing but scoring.
+
+    Attributes:
+        images: uint8, shape (n, height, width, channels) with 1 or 3 channels. A memory map serves as well as an array.
+        labels: int64, shape (n,): 0 .. n_known - 1, or -1 where unlabelled.
+        ids: one name per image, unique; file paths for images that come from files.
+        class_names: the names of the known classes, in the order of their labels.
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+    ids: tuple[str, ...]
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        shape = self.images.shape
+        if self.images.dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3):
+            raise InputError(
+                f"Images must be uint8 with shape (n, height, width, 1 or 3); these are {self.images.dtype} {shape}."
+            )
+        if not len(shape) or not (shape[0] == len(self.labels) == len(self.ids)):
+            raise InputError(
+                f"There are {shape[0]} images, {len(self.labels)} labels and {len(self.ids)} ids; "
+                "give one label and one id per image."
+            )
+        if len(self.labels) and (self.labels.min() < UNKNOWN or self.labels.max() >= len(self.class_names)):
+            raise InputError(
+                f"Labels run from {self.labels.min()} to {self.labels.max()}, but {len(self.class_names)} classes are "
+                "named (use -1 for an unlabelled image)."
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_known(self) -> int:
+        """How many classes are known."""
+        return len(self.class_names)
+
+    @property
+    def is_known(self) -> npt.NDArray[np.bool_]:
+        """Which images are labelled."""
+        return np.asarray(self.labels != UNKNOWN)
+
+    @property
+    def channels(self) -> int:
+        """1 for grey images, 3 for colour."""
+        return int(self.images.shape[3])
+
+    @classmethod
+    def from_arrays(
+        cls,
+        images: npt.ArrayLike,
+        labels: npt.ArrayLike | None = None,
+        *,
+        class_names: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> ImageSet:
+        """Images and labels as arrays.
+
+        Args:
+            images: (n, h, w) or (n, h, w, 1 or 3); uint8, or floating point in [0, 1] or [0, 255].
+            labels: any integers or strings; -1 (or an empty string) where unlabelled. All unlabelled when left out.
+            class_names: names for the sorted distinct labels; their text when left out.
+            ids: a name for each image; its position when left out.
+
+        >>> ImageSet.from_arrays(np.zeros((3, 8, 8)), [7, -1, 9]).labels.tolist()
+        [0, -1, 1]
+        """
+        pixels = as_uint8(np.asarray(images))
+        n = len(pixels)
+        given = np.full(n, UNKNOWN) if labels is None else np.asarray(labels)
+        if given.shape != (n,):
+            raise InputError(f"There are {n} images but labels of shape {given.shape}; give one label per image.")
+        if given.dtype.kind in "fc":
+            if not np.all(np.isfinite(given) & (given == np.round(given.real))):
+                raise InputError("Labels must be integers or strings; these have fractions or are not finite.")
+            given = given.astype(np.int64)
+        elif given.dtype.kind not in "iubUSO":
+            raise InputError(f"Labels must be integers or strings, not {given.dtype}.")
+        known = np.array([label not in (UNKNOWN, "", None, str(UNKNOWN)) for label in given.tolist()], dtype=bool)
+        values = given[known].astype(str) if given.dtype.kind in "OSU" else given[known]
+        distinct, index = np.unique(values, return_inverse=True)
+        if class_names is not None and len(class_names) != len(distinct):
+            raise InputError(
+                f"The labels hold {len(distinct)} known classes but there are {len(class_names)} class names."
+            )
+        compact = np.full(n, UNKNOWN, dtype=np.int64)
+        compact[known] = index
+        names = tuple(str(name) for name in (distinct.tolist() if class_names is None else class_names))
+        width = len(str(max(n - 1, 0)))
+        return cls(pixels, compact, tuple(ids) if ids is not None else tuple(f"{i:0{width}d}" for i in range(n)), names)
+
+    def subset(self, keep: npt.NDArray[Any]) -> ImageSet:
+        """The images at these positions (or under this mask); the known classes stay as they are."""
+        positions = np.flatnonzero(keep) if keep.dtype == bool else keep
+        return replace(
+            self,
+            images=self.images[positions],
+            labels=self.labels[positions],
+            ids=tuple(self.ids[i] for i in positions.tolist()),
+        )
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What scoring may know and training must not: the true classes.
+
+    Classes are numbered with the known ones first (the labels of the :class:`ImageSet`), the new ones after them.
+
+    Attributes:
+        labels: int64, shape (n,): the true class of every image of the training set, in its order.
+        class_names: names of all classes, known and new.
+        test_images: images that took no part in training (may be empty), in the form of ``ImageSet.images``.
+        test_labels: their true classes.
+    """
+
+    labels: npt.NDArray[np.int64]
+    class_names: tuple[str, ...]
+    test_images: npt.NDArray[np.uint8] | None = None
+    test_labels: npt.NDArray[np.int64] | None = None
+
+
+def as_uint8(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Any usual array of images as uint8 (n, h, w, channels)."""
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4 or images.shape[3] not in (1, 3):
+        raise InputError(
+            f"Images must have shape (n, height, width) or (n, height, width, 1 or 3); these have {images.shape}."
+        )
+    if min(images.shape[1:3]) < 1:
+        raise InputError(f"Images must have at least one pixel; these have shape {images.shape}.")
+    if images.dtype == np.uint8:
+        return images
+    if images.dtype.kind not in "buif":
+        raise InputError(f"Pixel values must be numbers, not {images.dtype}.")
+    if images.size and not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 255):
+        raise InputError("Pixel values must be finite and lie in [0, 1] or [0, 255].")
+    scale = 255.0 if images.dtype.kind == "f" and (not images.size or images.max() <= 1) else 1.0
+    return np.asarray(np.rint(images * scale), dtype=np.uint8)

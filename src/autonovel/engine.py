@@ -1,0 +1,307 @@
+"""The one training loop, for every stage, objective and device.
+
+A step is always the same work on tensors that stay where they are: gather a batch, vary it, forward, backward, update. What
+changes from step to step (which images, learning rate, ramp, randomness) lies in small tensors that are filled once an epoch.
+So on CUDA the whole step is compiled and captured in one graph, and an epoch is that many replays; on the CPU the same
+function simply runs. Losses are summed on the device and read once an epoch.
+
+There is no random state: orders, variations and initial weights are functions of a key, so the state of training is the
+weights, the optimiser's memory and the number of epochs done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autonovel.data.augment import make_key
+from autonovel.data.loader import DeviceImages
+from autonovel.errors import InputError, TrainingError
+from autonovel.methods import Method, Progress
+from autonovel.models.net import Net
+from autonovel.recipes import Training
+
+State = dict[str, Tensor]
+
+# torch's compiler and graph capture are not made for several threads at once
+_setting_up = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How the work is done on this machine.
+
+    Attributes:
+        device: where everything lies.
+        precision: of the matrix work; weights, losses and statistics are float32 always.
+        compiled: fuse the step's operations.
+        captured: record the step once and replay it (CUDA).
+    """
+
+    device: torch.device
+    precision: torch.dtype = torch.float32
+    compiled: bool = False
+    captured: bool = False
+
+    @classmethod
+    def of(cls, device: str = "auto") -> Mode:
+        """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto'."""
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        kind = device.split(":")[0]
+        if kind not in ("cpu", "cuda"):
+            raise InputError(f"There is no device '{device}'; choose cpu, cuda or auto.")
+        if kind == "cuda" and not torch.cuda.is_available():
+            raise InputError("There is no CUDA device that torch can use here; choose --device cpu.")
+        if kind == "cuda":
+            return cls(torch.device(device), torch.bfloat16, compiled=True, captured=True)
+        return cls(torch.device("cpu"))
+
+    def autocast(self) -> Any:
+        """The context in which the network runs."""
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.precision, cache_enabled=False)
+
+
+class Checkpoint(Protocol):
+    """Where the state of an unfinished stage is kept."""
+
+    def load(self) -> tuple[State, int] | None:
+        """State and number of epochs done, if any."""
+
+    def save(self, state: State, epochs_done: int) -> None:
+        """Keep this state instead of the one before."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is known of an epoch after it. A loss that is a vector has one value per head."""
+
+    number: int
+    losses: dict[str, float | list[float]]
+    lr: float
+    seconds: float
+
+
+def train(
+    net: Net,
+    method: Method,
+    data: DeviceImages,
+    mode: Mode,
+    *,
+    key: tuple[object, ...],
+    checkpoint: Checkpoint | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    checkpoint_seconds: float = 10.0,
+) -> None:
+    """Train the network in place, from the last checkpoint if there is one.
+
+    Args:
+        net: on the mode's device, with the method's heads.
+        method: what to learn.
+        data: on the same device.
+        mode: how to run.
+        key: what the randomness depends on (seed and stage).
+        checkpoint: keeps the state at most every ``checkpoint_seconds``, and when the work is interrupted or fails.
+        on_epoch: is called after each epoch.
+    """
+    settings = method.settings
+    labels = data.labels.cpu()
+    net.freeze(settings.train_from)
+    net.train()
+    optimiser = _make_optimiser(net, settings, mode)
+    done = 0
+    if checkpoint is not None and (kept := checkpoint.load()) is not None:
+        state, done = kept
+        _put(state, _live(net, optimiser))
+    if done >= settings.epochs:
+        return
+    with _own_stream(mode):
+        step = _Step(net, method, data, optimiser, mode, method.order(labels, *key, 0).shape)
+        good, saved = _copy(_live(net, optimiser)), time.monotonic()
+        try:
+            for number in range(done, settings.epochs):
+                started = time.perf_counter()
+                losses = step.run_epoch(method.order(labels, *key, number), number, make_key(*key, number))
+                if not all(np.isfinite(v).all() for v in losses.values()):
+                    names = ", ".join(f"{name} = {value}" for name, value in losses.items())
+                    raise TrainingError(
+                        f"The loss is not finite in epoch {number + 1} of stage {key[-1]} ({names}); "
+                        f"the state after epoch {done} is kept. A lower --{key[-1]}.lr usually helps."
+                    )
+                good, done = _copy(_live(net, optimiser)), number + 1
+                if checkpoint is not None and time.monotonic() - saved > checkpoint_seconds:
+                    checkpoint.save(good, done)
+                    saved = time.monotonic()
+                if on_epoch is not None:
+                    on_epoch(Epoch(number, losses, settings.lr_at(number), time.perf_counter() - started))
+        except BaseException:
+            if checkpoint is not None and done:
+                checkpoint.save(good, done)
+            raise
+
+
+class _Step:
+    """One training step as work on tensors that keep their place, and an epoch as a loop over it."""
+
+    def __init__(
+        self, net: Net, method: Method, data: DeviceImages, optimiser: torch.optim.Optimizer, mode: Mode, shape: torch.Size
+    ) -> None:
+        self._net, self._method, self._data, self._optimiser, self._mode = net, method, data, optimiser, mode
+        device = mode.device
+        self._order = torch.zeros(shape, dtype=torch.int64, device=device)
+        self._lrs = torch.zeros(shape[0], device=device)
+        self._number = torch.zeros(1, dtype=torch.int64, device=device)
+        self._progress = Progress(torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device))
+        self._lr: Tensor = optimiser.param_groups[0]["lr"]
+        self._sums: dict[str, Tensor] = {}
+        self._losses = self._compute_losses
+        if mode.compiled:
+            # each stage and run is a program of its own; the compiler's default limit takes that for an accident
+            torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+            self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True)
+        self._go: Callable[[], None] = self._advance
+        with _setting_up if mode.compiled or mode.captured else nullcontext():
+            self._warm_up()
+
+    def run_epoch(self, order: Tensor, number: int, key: int) -> dict[str, float | list[float]]:
+        """All steps of an epoch; returns the mean of each loss."""
+        settings, steps = self._method.settings, len(order)
+        self._order.copy_(order, non_blocking=True)
+        self._lrs.copy_(torch.tensor([settings.lr_at(number + i / steps) for i in range(steps)]))
+        self._number.zero_()
+        self._progress.key.fill_(key)
+        self._progress.ramp.fill_(self._method.ramp(number))
+        for total in self._sums.values():
+            total.zero_()
+        for _ in range(steps):
+            self._go()
+        return {name: (total / steps).tolist() for name, total in self._sums.items()}
+
+    def _compute_losses(self, index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        with self._mode.autocast():
+            losses = self._method.step(self._net, self._data.batch(index), self._progress)
+        total = torch.stack([loss.sum() for loss in losses.values()]).sum()
+        return total, {name: loss.detach().float() for name, loss in losses.items()}
+
+    def _advance(self) -> None:
+        index = self._order.index_select(0, self._number)[0]
+        self._lr.copy_(self._lrs.index_select(0, self._number)[0])
+        total, losses = self._losses(index)
+        self._optimiser.zero_grad(set_to_none=True)
+        total.backward()
+        self._optimiser.step()
+        for name, loss in losses.items():
+            if name not in self._sums:  # on the first call, which is a warm-up
+                self._sums[name] = torch.zeros_like(loss)
+            self._sums[name] += loss
+        self._number += 1
+
+    def _warm_up(self) -> None:
+        """Take a step to compile and allocate, record one if wanted, and put everything back as it was."""
+        live = _live(self._net, self._optimiser)
+        before = _copy(live)
+        # a mild step: a warm-up at rate zero changes nothing that could overflow
+        for _ in range(3 if self._mode.captured else 1):
+            self._number.zero_()
+            self._advance()
+        if self._mode.captured:
+            torch.cuda.current_stream().synchronize()
+            graph = torch.cuda.CUDAGraph()
+            self._number.zero_()
+            self._optimiser.zero_grad(set_to_none=True)
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+                self._advance()
+            self._go = graph.replay
+        _put(before, live)
+
+
+def _make_optimiser(net: Net, settings: Training, mode: Mode) -> torch.optim.Optimizer:
+    """The optimiser with all of its memory in place, so that it can be saved, restored and captured at any time."""
+    weights = [p for p in net.parameters() if p.requires_grad]
+    lr = torch.tensor(settings.lr, device=mode.device)
+    optimiser: torch.optim.Optimizer
+    if settings.optimiser == "adam":
+        capturable = mode.device.type == "cuda"
+        optimiser = torch.optim.Adam(weights, lr=lr, weight_decay=settings.weight_decay, capturable=capturable, fused=True)
+        for p in weights:
+            step = torch.zeros((), device=p.device)
+            optimiser.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    else:
+        optimiser = torch.optim.SGD(
+            weights, lr, settings.momentum, weight_decay=settings.weight_decay, nesterov=settings.nesterov, fused=True
+        )
+        for p in weights:
+            optimiser.state[p] = {"momentum_buffer": torch.zeros_like(p)}
+    return optimiser
+
+
+def _live(net: Net, optimiser: torch.optim.Optimizer) -> State:
+    """Every tensor that training changes, by name; the tensors themselves, not copies."""
+    names = {p: name for name, p in net.named_parameters()}
+    state = {f"net.{name}": value for name, value in net.state_dict().items()}
+    for p, memory in optimiser.state.items():
+        state |= {f"optimiser.{names[p]}.{key}": value for key, value in memory.items()}
+    return state
+
+
+def _copy(state: State) -> State:
+    return {name: value.clone() for name, value in state.items()}
+
+
+def _put(source: State, target: State) -> None:
+    if source.keys() != target.keys():
+        raise TrainingError("The kept state belongs to another network; delete the folder 'state' of the run to start afresh.")
+    with torch.no_grad():
+        for name, value in target.items():
+            value.copy_(source[name])
+
+
+@contextmanager
+def _own_stream(mode: Mode) -> Iterator[None]:
+    """On CUDA, work on a stream of one's own: capture needs it, and runs side by side do not wait for each other."""
+    if mode.device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(mode.device)
+    stream.wait_stream(torch.cuda.current_stream(mode.device))
+    with torch.cuda.stream(stream):
+        yield
+        stream.synchronize()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the network says of images, in float32 on the CPU.
+
+    Attributes:
+        features: (n, d).
+        joint: probabilities over known and new classes (n, n_known + n_new).
+        new: probabilities over the new classes (n, n_new); None before there is a head for them.
+    """
+
+    features: Tensor
+    joint: Tensor
+    new: Tensor | None
+
+
+@torch.no_grad()
+def answer(net: Net, images: Tensor, mode: Mode, *, batch: int = 1024) -> Answers:
+    """Run the network over uint8 images (n, h, w, c) as they are, without variation, in evaluation mode."""
+    net.eval()
+    parts: list[tuple[Tensor, Tensor, Tensor | None]] = []
+    for chunk in images.split(batch):
+        with mode.autocast():
+            z, joint, new = net(chunk.to(mode.device))
+        parts.append((z.cpu(), joint.softmax(1).cpu(), None if new is None else new.softmax(1).cpu()))
+    features, joint, new = zip(*parts, strict=True)
+    return Answers(torch.cat(features), torch.cat(joint), None if new[0] is None else torch.cat(new))

@@ -1,0 +1,39 @@
+"""Stage 2: the known classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from autonovel.data.augment import make_view
+from autonovel.data.loader import Batch, shuffled
+from autonovel.losses import cross_entropy
+from autonovel.methods import Progress
+from autonovel.models.net import Net, make_head
+from autonovel.recipes import Recipe
+
+
+class KnownClasses:
+    """Cross-entropy on the labelled images."""
+
+    def __init__(self, recipe: Recipe, n_known: int) -> None:
+        self.settings = recipe.supervised
+        self._kind, self._temperature, self._n_known = recipe.model.head, recipe.joint.swap.temperature, n_known
+
+    def prepare(self, net: Net) -> None:
+        """Add the head of the known classes."""
+        net.heads["known"] = make_head(self._kind, net.n_features, self._n_known, self._temperature)
+
+    def order(self, labels: Tensor, *key: object) -> Tensor:
+        """One shuffled pass over the labelled images."""
+        return shuffled(torch.nonzero(labels >= 0).flatten(), self.settings.batch, *key)
+
+    def ramp(self, epoch: int) -> float:
+        """Not used."""
+        return 1.0
+
+    def step(self, net: Net, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+        """Cross-entropy over the known classes."""
+        view = make_view(batch.images, progress.key, batch.index, self.settings.augment)
+        scores = net.head("known", net.features(view))
+        return {"known": cross_entropy(scores, batch.labels, batch.labels >= 0)}

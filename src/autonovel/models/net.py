@@ -1,0 +1,178 @@
+"""Backbone and heads as one network, the same for every stage and objective."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from autonovel.data.augment import make_key, to_float
+from autonovel.errors import InputError
+from autonovel.models import resnet, vgg
+from autonovel.recipes import Model, Swap
+
+
+class Cosine(nn.Module):
+    """Class scores as cosines between the feature and one direction per class, divided by a temperature."""
+
+    def __init__(self, inputs: int, outputs: int, temperature: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.temperature = temperature
+        nn.init.normal_(self.weight, std=inputs**-0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1)) / self.temperature
+
+
+class Heads(nn.ModuleList):
+    """Several heads side by side: features (n, d) to scores (heads, n, classes)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([head(x) for head in self])
+
+
+class Net(nn.Module):
+    """A backbone of named blocks with named heads.
+
+    Heads: 'pretext' (stage 1), 'known' (the known classes, or known and new ones once extended), 'new' (a :class:`Heads`
+    for the new classes), 'over' (a :class:`Heads` with more clusters than classes).
+
+    Args:
+        backbone: blocks in order; the last gives features (n, d).
+        n_features: d.
+        channels: of the images.
+    """
+
+    def __init__(self, backbone: nn.Sequential, n_features: int, channels: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.n_features = n_features
+        self.heads = nn.ModuleDict()
+        self.register_buffer("mean", torch.zeros(1, channels, 1, 1))
+        self.register_buffer("std", torch.ones(1, channels, 1, 1))
+        self.register_buffer("answering_head", torch.zeros((), dtype=torch.int64))
+        self._n_frozen = 0
+
+    def set_statistics(self, images: Tensor) -> None:
+        """Remember mean and standard deviation of the training pixels; every input is normalised by them."""
+        total, squares, count = 0.0, 0.0, 0
+        for chunk in images.split(4096):
+            pixels = chunk.reshape(-1, chunk.shape[-1]).double() / 255
+            total, squares, count = total + pixels.sum(0), squares + pixels.square().sum(0), count + len(pixels)
+        mean = torch.as_tensor(total) / count
+        std = (torch.as_tensor(squares) / count - mean.square()).clamp(min=1e-6).sqrt()
+        self.mean.copy_(mean.float().view_as(self.mean))
+        self.std.copy_(std.float().view_as(self.std))
+
+    def freeze(self, train_from: str) -> None:
+        """Let gradients reach the block of this name and all after it ('all' or 'heads' for the two ends).
+
+        Batch-norm of frozen blocks stays in training mode and its statistics go on moving.
+        """
+        names = [name for name, _ in self.backbone.named_children()]
+        choices = {"all": 0, **{name: i for i, name in enumerate(names)}, "heads": len(names)}
+        if train_from not in choices:
+            raise InputError(f"There is no block '{train_from}' to train from; choose one of {', '.join(choices)}.")
+        self._n_frozen = choices[train_from]
+        for i, block in enumerate(self.backbone):
+            block.requires_grad_(i >= self._n_frozen)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Images (n, c, h, w) in [0, 1] to features (n, d)."""
+        x = (x - self.mean) / self.std
+        blocks = list(self.backbone)
+        with torch.no_grad():
+            for block in blocks[: self._n_frozen]:
+                x = block(x)
+        for block in blocks[self._n_frozen :]:
+            x = block(x)
+        return x
+
+    def head(self, name: str, features: Tensor) -> Tensor:
+        """Scores of the head of this name, in float32."""
+        return self.heads[name](features).float()
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What prediction needs, from uint8 images (n, h, w, c): features, joint scores and scores of the new classes.
+
+        Returns:
+            Features (n, d); scores over known and new classes together (n, n_known + n_new), or over what heads there are;
+            scores of the answering head for the new classes (n, n_new), or None before there is one.
+        """
+        z = self.features(to_float(images))
+        new = self.head("new", z)[self.answering_head] if "new" in self.heads else None
+        parts = []
+        if "known" in self.heads:
+            parts.append(self.head("known", z))
+        if new is not None and not self.extended:
+            parts.append(new)
+        return z.float(), torch.cat(parts, 1) if parts else z.new_zeros(len(z), 0).float(), new
+
+    @property
+    def extended(self) -> bool:
+        """Whether the head of the known classes answers for the new ones too."""
+        return bool(getattr(self.heads["known"], "extended", False)) if "known" in self.heads else False
+
+    def extend_known(self, n_new: int) -> None:
+        """Add rows for the new classes to the known head: random weights, bias below all old ones."""
+        old = _last_linear(self.heads["known"])
+        wide = nn.Linear(old.in_features, old.out_features + n_new)
+        with torch.no_grad():
+            wide.weight[: old.out_features] = old.weight
+            wide.bias[: old.out_features] = old.bias
+            wide.bias[old.out_features :] = old.bias.min() - 1
+        head = self.heads["known"]
+        if isinstance(head, nn.Linear):
+            self.heads["known"] = head = wide
+        else:
+            head[-1] = wide  # type: ignore[operator]
+        head.extended = True  # type: ignore[assignment]
+
+
+def _last_linear(head: nn.Module) -> nn.Linear:
+    last = head if isinstance(head, nn.Linear) else list(head.children())[-1]
+    if not isinstance(last, nn.Linear):
+        raise InputError("Only a linear or mlp head can be extended; use --model.head linear, or --joint.objective swap.")
+    return last
+
+
+def build(settings: Model, *, channels: int, size: int) -> Net:
+    """The network without heads, freshly initialised (under the caller's random seed)."""
+    if settings.backbone == "resnet18":
+        backbone, d = resnet.resnet18(channels, settings.width, settings.shortcut, large=False)
+    elif settings.backbone == "resnet18-large":
+        backbone, d = resnet.resnet18(channels, settings.width, settings.shortcut, large=True)
+    elif settings.backbone == "vgg":
+        if size < 16:
+            raise InputError(f"The vgg network halves images four times; {size} pixels are too few (use --model.size 32).")
+        backbone, d = vgg.vgg(channels, settings.width, size)
+    else:
+        backbone, d = vgg.small(channels, settings.width, size)
+    return Net(backbone, d, channels)
+
+
+def make_head(kind: str, inputs: int, outputs: int, temperature: float) -> nn.Module:
+    """One head of a kind of :class:`autonovel.recipes.Model`."""
+    if kind == "cosine":
+        return Cosine(inputs, outputs, temperature)
+    if kind == "mlp":
+        hidden = max(1, inputs // 2)
+        return nn.Sequential(nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+    return nn.Linear(inputs, outputs)
+
+
+def make_swap_head(inputs: int, outputs: int, swap: Swap) -> nn.Module:
+    """A projection followed by cosine scores."""
+    return nn.Sequential(
+        nn.Linear(inputs, swap.hidden),
+        nn.BatchNorm1d(swap.hidden),
+        nn.ReLU(),
+        nn.Linear(swap.hidden, swap.projection),
+        Cosine(swap.projection, outputs, swap.temperature),
+    )
+
+
+def seed_weights(*key: object) -> None:
+    """Make the weights created next depend on nothing but the key."""
+    torch.manual_seed(make_key(*key))

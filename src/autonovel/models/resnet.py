@@ -1,0 +1,81 @@
+"""ResNet-18 (He et al., 2016) in the form for small images and in the standard form."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+
+
+class _PoolShortcut(nn.Module):
+    """Halves the image by averaging and adds channels of zeros: a shortcut without weights."""
+
+    def __init__(self, extra: int, stride: int) -> None:
+        super().__init__()
+        self.extra, self.stride = extra, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.stride > 1:
+            # ceil_mode: an odd side is halved upwards, as the strided convolution beside it does
+            x = F.avg_pool2d(x, self.stride, ceil_mode=True, count_include_pad=False)
+        return F.pad(x, (0, 0, 0, 0, 0, self.extra))
+
+
+class _Residual(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: str) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = _conv(inputs, outputs, stride), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = _conv(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module
+        if inputs == outputs and stride == 1:
+            self.shortcut = nn.Identity()
+        elif shortcut == "pool":
+            self.shortcut = _PoolShortcut(outputs - inputs, stride)
+        else:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+class _GlobalAverage(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
+
+
+def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, large: bool) -> tuple[nn.Sequential, int]:
+    """The blocks 'stem', 'layer1' .. 'layer4', 'pool', and the number of features.
+
+    Args:
+        channels: of the images.
+        width: channels of layer1; each further layer doubles them.
+        shortcut: where a block changes shape: 'pool' (no weights) or 'conv' (1x1 convolution).
+        large: the standard 7x7 stem with max-pooling, for photographs; otherwise one 3x3 convolution.
+    """
+    if large:
+        stem = nn.Sequential(
+            nn.Conv2d(channels, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
+    else:
+        stem = nn.Sequential(_conv(channels, width), nn.BatchNorm2d(width), nn.ReLU())
+    blocks: OrderedDict[str, nn.Module] = OrderedDict(stem=stem)
+    inputs = width
+    for number in range(4):
+        outputs, stride = width << number, 1 if number == 0 else 2
+        blocks[f"layer{number + 1}"] = nn.Sequential(
+            _Residual(inputs, outputs, stride, shortcut), _Residual(outputs, outputs, 1, shortcut)
+        )
+        inputs = outputs
+    blocks["pool"] = _GlobalAverage()
+    for module in nn.Sequential(blocks).modules():
+        if isinstance(module, nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return nn.Sequential(blocks), inputs

@@ -1,0 +1,37 @@
+"""Plain convolutional networks that keep the spatial layout: the paper's VGG for characters, and a small one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import nn
+
+
+def _block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
+
+
+def vgg(channels: int, width: int, size: int) -> tuple[nn.Sequential, int]:
+    """Four convolution blocks 'layer1' .. 'layer4' (width, 2, 4 and 4 times width), each halving the image; flattened."""
+    widths = [width, 2 * width, 4 * width, 4 * width]
+    return _stack(channels, widths, size, pools=4)
+
+
+def small(channels: int, width: int, size: int) -> tuple[nn.Sequential, int]:
+    """Four convolution blocks 'layer1' .. 'layer4' for tiny images; halves the image until 2x2 are left and flattens that."""
+    widths = [width, 2 * width, 4 * width, 4 * width]
+    pools = 0
+    while pools < 4 and size >> (pools + 1) >= 2:
+        pools += 1
+    return _stack(channels, widths, size, pools=pools)
+
+
+def _stack(channels: int, widths: list[int], size: int, *, pools: int) -> tuple[nn.Sequential, int]:
+    blocks: OrderedDict[str, nn.Module] = OrderedDict()
+    inputs, side = channels, size
+    for number, outputs in enumerate(widths):
+        blocks[f"layer{number + 1}"] = _block(inputs, outputs, pool=number < pools)
+        inputs, side = outputs, side // 2 if number < pools else side
+    blocks["pool"] = nn.Flatten()
+    return nn.Sequential(blocks), inputs * side * side

@@ -1,0 +1,311 @@
+"""The stages in their order. A finished stage is read from the run folder, not run again."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autonovel import metrics
+from autonovel.data.images import ImageSet, Truth
+from autonovel.data.loader import DeviceImages, resize
+from autonovel.engine import Answers, Epoch, Mode, answer, train
+from autonovel.errors import InputError
+from autonovel.kmeans import kmeans
+from autonovel.methods import Method, Progress
+from autonovel.methods.joint import joint_method
+from autonovel.methods.pretrain import Prototypical, Rotation
+from autonovel.methods.supervised import KnownClasses
+from autonovel.models.net import Net, build, seed_weights
+from autonovel.progress import Silent
+from autonovel.recipes import Recipe, from_dict
+from autonovel.runs import PREDICTION_FIELDS, Run, StageCheckpoint, versions
+
+_EARLY_STAGES = ("pretrain", "supervised")
+
+
+@dataclass
+class Pipeline:
+    """One discovery: from images to a finished run folder.
+
+    Attributes:
+        data: all images, labelled and not.
+        recipe: every setting.
+        n_new: how many new classes to look for.
+        seed: everything random depends on it.
+        mode: device and precision.
+        reporter: sees the progress.
+    """
+
+    data: ImageSet
+    recipe: Recipe
+    n_new: int
+    seed: int = 0
+    mode: Mode = field(default_factory=Mode.of)
+    reporter: Silent = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        _check(self.data, self.recipe, self.n_new)
+        self._rehearse()
+
+    def run(self, run: Run, *, truth: Truth | None = None, start_from: Run | None = None) -> Run:
+        """Do what is not done yet, and score it if there is a truth.
+
+        Args:
+            run: the folder.
+            truth: the true classes, for scoring alone.
+            start_from: another run whose first stages serve for this one too, if data and settings of them are the same.
+        """
+        config = self._config()
+        with run.claim(config):
+            if run.finished:
+                self.reporter.message(f"{run.path} is finished already; delete the folder or choose another one to run again.")
+                return run
+            if start_from is not None:
+                self._take_over(start_from, run)
+            self._work(run, truth)
+        return run
+
+    def _work(self, run: Run, truth: Truth | None) -> None:
+        started = time.perf_counter()
+        device = self.mode.device
+        images = DeviceImages.of(self.data, device, size=self.recipe.model.size)
+        net = self._empty_net()
+        net.set_statistics(images.images)
+        seconds: dict[str, float] = {}
+        baseline: Answers | None = None
+        unlabelled = images.images[torch.from_numpy(~self.data.is_known).to(device)]
+        for stage, method in self._stages():
+            seconds[stage] = self._do_stage(stage, method, net, images, run)
+            if stage == "supervised" and truth is not None:
+                baseline = answer(net, unlabelled, self.mode)
+        found = answer(net, unlabelled, self.mode)
+        summary = self._summary(run, found) | {"seconds": seconds | {"total": time.perf_counter() - started}}
+        if truth is not None:
+            summary |= self._score(net, found, baseline, truth)
+        self._write(run, found, summary)
+
+    def _stages(self) -> Iterator[tuple[str, Method]]:
+        recipe = self.recipe
+        if recipe.pretrain.method != "none":
+            yield "pretrain", {"rotation": Rotation, "prototypical": Prototypical}[recipe.pretrain.method](recipe.pretrain)
+        if self.data.n_known:
+            yield "supervised", KnownClasses(recipe, self.data.n_known)
+        yield "joint", joint_method(recipe, self.data.n_known, self.n_new)
+
+    def _do_stage(self, stage: str, method: Method, net: Net, images: DeviceImages, run: Run) -> float:
+        """Train a stage, or read what it left; returns its seconds."""
+        net.heads.pop("pretext") if "pretext" in net.heads else None
+        seed_weights(self.seed, stage)
+        method.prepare(net)
+        net.to(self.mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        file = f"{stage}.safetensors"
+        if run.has(file):
+            state, metadata = run.read_tensors(file)
+            net.load_state_dict(state)
+            return float(metadata["seconds"])
+        checkpoint = StageCheckpoint(run, stage)
+        kept = checkpoint.load()
+        done = 0 if kept is None else kept[1]
+        run.forget_metrics(stage, done)
+        before = sum(m["seconds"] for m in run.metrics if m["stage"] == stage)
+        started = time.perf_counter()
+        self.reporter.start(stage, method.settings.epochs, done)
+
+        def on_epoch(epoch: Epoch) -> None:
+            entry = {"stage": stage, "epoch": epoch.number, "lr": epoch.lr, "seconds": round(epoch.seconds, 4)}
+            run.append_metrics(entry | {"losses": epoch.losses})
+            self.reporter.epoch(epoch.number, epoch.losses, epoch.seconds)
+
+        try:
+            train(net, method, images, self.mode, key=(self.seed, stage), checkpoint=checkpoint, on_epoch=on_epoch)
+        finally:
+            self.reporter.finish()
+        if stage == "joint":
+            # the head with the lowest loss in the last epoch answers; with one head there is no choice
+            by_head = np.atleast_1d([m for m in run.metrics if m["stage"] == stage][-1]["losses"].get("new", 0.0))
+            net.answering_head.fill_(int(by_head.argmin()))
+        seconds = before + time.perf_counter() - started
+        run.write_tensors(file, net.state_dict(), {"seconds": str(seconds)})
+        checkpoint.clear()
+        return seconds
+
+    def _empty_net(self) -> Net:
+        seed_weights(self.seed, "backbone")
+        size = self.recipe.model.size or self.data.images.shape[1]
+        return build(self.recipe.model, channels=self.data.channels, size=size).to(self.mode.device)
+
+    def _rehearse(self) -> None:
+        """One step of every stage on a few images, so that settings that do not fit fail now and not after hours."""
+        few = np.concatenate([np.flatnonzero(self.data.is_known)[:3], np.flatnonzero(~self.data.is_known)[:3]])
+        cpu = torch.device("cpu")
+        images = DeviceImages.of(self.data.subset(few), cpu, size=self.recipe.model.size)
+        net = self._empty_net().to(cpu)
+        labels = torch.from_numpy(self.data.labels)
+        progress = Progress(torch.tensor(0), torch.tensor(1.0))
+        for stage, method in self._stages():
+            seed_weights(self.seed, stage)
+            method.prepare(net)
+            net.freeze(method.settings.train_from)
+            method.order(labels, self.seed, stage, 0)
+            if not isinstance(method, Prototypical):
+                method.step(net, images.batch(torch.arange(len(few))), progress)
+
+    def _config(self) -> dict[str, Any]:
+        data = self.data
+        sample = np.linspace(0, len(data) - 1, min(len(data), 2000)).astype(np.int64)
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (repr(data.images.shape), repr(data.class_names)):
+            digest.update(part.encode())
+        digest.update(np.ascontiguousarray(data.labels).tobytes())
+        digest.update(np.ascontiguousarray(data.images[sample]).tobytes())
+        return {
+            "run": {
+                "recipe": self.recipe.to_dict(),
+                "n_new": self.n_new,
+                "seed": self.seed,
+                "data": {
+                    "images": len(data),
+                    "shape": list(data.images.shape[1:]),
+                    "class_names": list(data.class_names),
+                    "fingerprint": digest.hexdigest(),
+                },
+            },
+            "versions": versions(),
+        }
+
+    def _take_over(self, source: Run, run: Run) -> None:
+        """Copy the finished first stages of another run that has the same data and the same settings for them."""
+        mine, theirs = self._config()["run"], source.config["run"]
+        if mine["data"] != theirs["data"]:
+            raise InputError(f"The run in {source.path} has other images or labels; its first stages cannot be used here.")
+        for stage, settings in (("pretrain", ["model", "pretrain"]), ("supervised", ["model", "pretrain", "supervised"])):
+            theirs_recipe = from_dict(Recipe, theirs["recipe"])
+            same = all(getattr(self.recipe, part) == getattr(theirs_recipe, part) for part in settings)
+            file = f"{stage}.safetensors"
+            if same and source.has(file) and not run.has(file):
+                shutil.copyfile(source.path / file, run.path / f".{file}.part")
+                (run.path / f".{file}.part").replace(run.path / file)
+
+    def _summary(self, run: Run, found: Answers) -> dict[str, Any]:
+        assert found.new is not None
+        sizes = np.bincount(found.new.argmax(1).numpy(), minlength=self.n_new)
+        known = int(self.data.is_known.sum())
+        return {
+            "n_known": self.data.n_known,
+            "n_new": self.n_new,
+            "n_new_estimated": None,
+            "images": {"known": known, "unlabelled": len(self.data) - known},
+            "cluster_sizes": sizes.tolist(),
+            "device": describe_device(self.mode),
+            "seed": self.seed,
+            "recipe": self.recipe.name,
+            "preset": self.recipe.preset,
+        }
+
+    def _score(self, net: Net, found: Answers, baseline: Answers | None, truth: Truth) -> dict[str, Any]:
+        """Everything that needs the truth. Nothing that is computed here goes back into the model."""
+        assert found.new is not None
+        n_known = self.data.n_known
+        actual = truth.labels[~self.data.is_known]
+        predicted = found.new.argmax(1).numpy()
+        scores = metrics.clustering_scores(actual, predicted)
+        table, mapping = metrics.matched_confusion(actual - n_known, predicted)
+        result: dict[str, Any] = {f"{name}_new": value for name, value in scores.items()}
+        result["matched"] = {
+            str(cluster): truth.class_names[n_known + to]
+            for cluster, to in mapping.items()
+            if n_known + to < len(truth.class_names) and cluster < self.n_new
+        }
+        result["confusion"] = table.tolist()
+        n_true = len(np.unique(actual))
+        pixels = self.data.images[~self.data.is_known].reshape(len(actual), -1)
+        result["kmeans"] = {}
+        if baseline is not None:
+            clusters = kmeans(baseline.features.to(self.mode.device), n_true, seed=self.seed).labels.cpu().numpy()
+            result["kmeans"]["supervised_features"] = metrics.cluster_accuracy(actual, clusters)
+        if pixels.shape[1] <= 1024 and len(pixels) <= 20_000:
+            clusters = kmeans(torch.from_numpy(pixels).float(), n_true, seed=self.seed).labels.numpy()
+            result["kmeans"]["pixels"] = metrics.cluster_accuracy(actual, clusters)
+        if truth.test_images is not None and truth.test_labels is not None and len(truth.test_labels):
+            test = resize(torch.from_numpy(np.ascontiguousarray(truth.test_images)), self.recipe.model.size)
+            answers = answer(net, test, self.mode).joint.argmax(1).numpy()
+            result["test"] = metrics.joint_scores(truth.test_labels, answers, n_known)
+        return result
+
+    def _write(self, run: Run, found: Answers, summary: dict[str, Any]) -> None:
+        assert found.new is not None
+        chance, cluster = found.new.max(1)
+        ids = [self.data.ids[i] for i in np.flatnonzero(~self.data.is_known).tolist()]
+        rows = [
+            (name, c, f"new {c}", f"{p:.4f}", 0) for name, c, p in zip(ids, cluster.tolist(), chance.tolist(), strict=True)
+        ]
+        run.write_rows("predictions.csv", PREDICTION_FIELDS, rows)
+        run.write_array("features.npy", found.features.numpy().astype(np.float16))
+        if not run.has("names.json"):
+            run.write_json("names.json", {})
+        if not run.has("problems.csv"):
+            run.write_rows("problems.csv", ("path", "reason"), [])
+        run.write_json("summary.json", summary)  # last: its presence says that all is there
+
+
+def restore(run: Run, mode: Mode) -> tuple[Net, Recipe]:
+    """The trained network of a finished run."""
+    settings = run.config["run"]
+    recipe = from_dict(Recipe, settings["recipe"])
+    height, _, channels = settings["data"]["shape"]
+    net = build(recipe.model, channels=channels, size=recipe.model.size or height)
+    n_known, n_new = len(settings["data"]["class_names"]), run.summary["n_new"]
+    if n_known:
+        KnownClasses(recipe, n_known).prepare(net)
+    joint_method(recipe, n_known, n_new).prepare(net)
+    net.load_state_dict(run.read_tensors("joint.safetensors")[0])
+    return net.to(mode.device, memory_format=torch.channels_last).eval(), recipe  # type: ignore[call-overload]
+
+
+def look_at(net: Net, recipe: Recipe, images: Tensor, mode: Mode) -> Answers:
+    """The network's answers for uint8 images (n, h, w, c) of any size."""
+    return answer(net, resize(images, recipe.model.size), mode)
+
+
+def describe_device(mode: Mode) -> str:
+    """The device in words."""
+    if mode.device.type == "cuda":
+        return f"cuda: {torch.cuda.get_device_name(mode.device)}"
+    return f"cpu: {torch.get_num_threads()} threads"
+
+
+def _check(data: ImageSet, recipe: Recipe, n_new: int) -> None:
+    """Refuse what cannot work, each with one sentence."""
+    unlabelled = int((~data.is_known).sum())
+    if n_new < 2:
+        raise InputError(f"--n-new is {n_new}; there must be at least 2 new classes to tell apart.")
+    if not unlabelled:
+        raise InputError("There are no unlabelled images to discover classes in.")
+    if unlabelled < n_new:
+        raise InputError(f"There are {unlabelled} unlabelled images, fewer than the {n_new} new classes to find (--n-new).")
+    if data.n_known == 1:
+        raise InputError("Only one class is known; label images of at least two classes.")
+    missing = [name for i, name in enumerate(data.class_names) if not (data.labels == i).any()]
+    if missing:
+        raise InputError(f"The known class '{missing[0]}' has no image; leave it out or add images of it.")
+    if recipe.pretrain.method == "rotation" and data.images.shape[1] != data.images.shape[2] and not recipe.model.size:
+        raise InputError("Rotation needs square images; set --model.size.")
+    if recipe.joint.objective == "pairs" and recipe.joint.incremental and recipe.model.head == "cosine":
+        raise InputError("A cosine head cannot be extended by the pairs objective; use --model.head linear or --no-incremental.")
+    if recipe.joint.objective == "swap" and recipe.joint.swap.views < 2:
+        raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
+    for stage in ("pretrain", "supervised", "joint"):
+        settings = getattr(recipe, stage)
+        for name, least in (("epochs", 1), ("batch", 2)):
+            if getattr(settings, name) < least:
+                raise InputError(f"--{stage}.{name} is {getattr(settings, name)}; it must be at least {least}.")
+        if settings.lr <= 0:
+            raise InputError(f"--{stage}.lr is {settings.lr}; it must be above 0.")

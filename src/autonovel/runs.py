@@ -1,0 +1,268 @@
+"""The run folder: what is in it, and how it is read and written so that a crash leaves it whole.
+
+::
+
+    config.json         the whole recipe, the data, versions, seed: what makes this run this run
+    metrics.jsonl       one line per epoch and stage
+    STAGE.safetensors   the network after a finished stage
+    state/              what an unfinished stage needs to go on
+    predictions.csv     one row per unlabelled image
+    features.npy        the same rows: features, float16
+    summary.json        the result
+    names.json          names that a person gave to clusters
+    problems.csv        files that were left out, and why
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from autonovel.engine import State
+from autonovel.errors import InputError
+
+
+class Run:
+    """A run folder.
+
+    >>> run = load("runs/birds")                        # doctest: +SKIP
+    >>> run.summary["n_new"], run.labels[:3]            # doctest: +SKIP
+    (5, array([2, 2, 0]))
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "unfinished" if self.exists else "empty"
+        return f"Run('{self.path}', {state})"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder holds a run."""
+        return (self.path / "config.json").exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a result."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What makes this run this run."""
+        return self._read_json("config.json")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The result."""
+        if not self.finished:
+            raise InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
+        return self._read_json("summary.json")
+
+    @property
+    def predictions(self) -> list[dict[str, str]]:
+        """The rows of predictions.csv: image, cluster, name, probability, known."""
+        with (self.path / "predictions.csv").open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The cluster of every unlabelled image, in the order of the input."""
+        return np.array([int(row["cluster"]) for row in self.predictions], dtype=np.int64)
+
+    @property
+    def features(self) -> npt.NDArray[np.float16]:
+        """The features of every unlabelled image, in the order of the input."""
+        return np.asarray(np.load(self.path / "features.npy", mmap_mode="r"))
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Names that a person gave to clusters."""
+        return {int(k): v for k, v in self._read_json("names.json").items()} if (self.path / "names.json").exists() else {}
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry per epoch and stage."""
+        file = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def name(self, cluster: int, name: str) -> Run:
+        """Give a cluster a name, in names.json and predictions.csv."""
+        n_new = self.summary["n_new"]
+        if not 0 <= cluster < n_new:
+            raise InputError(f"There is no cluster {cluster}; this run has clusters 0 to {n_new - 1}.")
+        names = {**self.names, cluster: name}
+        rows = self.predictions
+        for row in rows:
+            if row["known"] == "0" and int(row["cluster"]) == cluster:
+                row["name"] = name
+        self.write_rows("predictions.csv", PREDICTION_FIELDS, [[row[f] for f in PREDICTION_FIELDS] for row in rows])
+        self.write_json("names.json", {str(k): v for k, v in sorted(names.items())})
+        return self
+
+    # Writing: each file appears whole or not at all.
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file."""
+        with self._whole(name) as path:
+            path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def write_rows(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Write a CSV file."""
+        with self._whole(name) as path, path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(rows)
+
+    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Write a .npy file."""
+        with self._whole(name) as path, path.open("wb") as file:
+            np.save(file, array)
+
+    def write_tensors(self, name: str, tensors: State, metadata: dict[str, str] | None = None) -> None:
+        """Write a .safetensors file."""
+        ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        with self._whole(name) as path:
+            save_file(ready, path, metadata)
+
+    def read_tensors(self, name: str) -> tuple[State, dict[str, str]]:
+        """Tensors and metadata of a .safetensors file."""
+        try:
+            with safe_open(self.path / name, "pt") as file:
+                return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"The file {self.path / name} cannot be read ({error}); delete it to compute it again.") from error
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return (self.path / name).exists()
+
+    def append_metrics(self, entry: dict[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def forget_metrics(self, stage: str, since: int) -> None:
+        """Drop the lines of epochs of a stage that will be done again (those after the kept state)."""
+        kept = [m for m in self.metrics if m["stage"] != stage or m["epoch"] < since]
+        if len(kept) != len(self.metrics):
+            with self._whole("metrics.jsonl") as path:
+                path.write_text("".join(json.dumps(m) + "\n" for m in kept), encoding="utf-8")
+
+    @contextmanager
+    def claim(self, config: dict[str, Any]) -> Iterator[None]:
+        """Make the folder this run's own: refuse one that holds another run or that another process works in."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file; give a folder for the run.")
+        if self.exists:
+            self._refuse_other(config)
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
+        try:
+            (self.path / "state").mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "state" / "lock").open("w")
+        except OSError as error:
+            raise InputError(f"The folder {self.path} cannot be written ({error.strerror}); choose another --out.") from error
+        with lock:
+            _lock(lock, self.path)
+            if not self.exists:
+                self.write_json("config.json", config)
+            yield
+
+    def _refuse_other(self, config: dict[str, Any]) -> None:
+        mine, theirs = _flat(config["run"]), _flat(self.config.get("run", {}))
+        differ = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+        if differ:
+            shown = "; ".join(f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5])
+            more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""
+            raise InputError(f"The folder {self.path} holds another run ({shown}{more}); choose another --out or the same settings.")
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InputError(f"There is no run in {self.path} ({name} is missing).") from error
+        except ValueError as error:
+            raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
+        return content
+
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[Path]:
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            yield part
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
+
+
+class StageCheckpoint:
+    """The state of an unfinished stage, in state/STAGE.safetensors."""
+
+    def __init__(self, run: Run, stage: str) -> None:
+        self._run, self._name = run, f"state/{stage}.safetensors"
+
+    def load(self) -> tuple[State, int] | None:
+        """State and number of epochs done, if any."""
+        if not self._run.has(self._name):
+            return None
+        state, metadata = self._run.read_tensors(self._name)
+        return state, int(metadata["epochs_done"])
+
+    def save(self, state: State, epochs_done: int) -> None:
+        """Keep this state instead of the one before."""
+        self._run.write_tensors(self._name, state, {"epochs_done": str(epochs_done)})
+
+    def clear(self) -> None:
+        """Forget it: the stage is finished."""
+        (self._run.path / self._name).unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> Run:
+    """The run in this folder."""
+    run = Run(path)
+    if not run.exists:
+        raise InputError(f"There is no run in {run.path} (config.json is missing).")
+    return run
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    import platform
+
+    import autonovel
+
+    return {"autonovel": autonovel.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {k: v for name, part in value.items() for k, v in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()}
+    return {prefix: list(value) if isinstance(value, tuple) else value}
+
+
+def _lock(file: Any, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows: two processes in one folder are not noticed there
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise InputError(f"Another process is working in {path}; wait for it or choose another --out.") from error
