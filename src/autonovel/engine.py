@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,12 +65,6 @@ class Mode:
             return cls(torch.device(device), torch.bfloat16, compiled=True, captured=True)
         return cls(torch.device("cpu"))
 
-    def autocast(self) -> Any:
-        """The context in which the network runs."""
-        if self.precision == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, self.precision, cache_enabled=False)
-
 
 class Checkpoint(Protocol):
     """Where the state of an unfinished stage is kept."""
@@ -118,6 +112,7 @@ def train(
     labels = data.labels.cpu()
     net.freeze(settings.train_from)
     net.train()
+    net.precision = mode.precision
     optimiser = _make_optimiser(net, settings, mode)
     done = 0
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
@@ -170,7 +165,11 @@ class _Step:
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True)
         self._go: Callable[[], None] = self._advance
-        with _setting_up if mode.compiled or mode.captured else nullcontext():
+        if mode.device.type == "cpu":
+            self._warm_up()
+            return
+        # shapes never change, so it pays to let cuDNN try its algorithms; the choice is frozen into the captured step
+        with _setting_up, torch.backends.cudnn.flags(benchmark=True, allow_tf32=torch.backends.cudnn.allow_tf32):
             self._warm_up()
 
     def run_epoch(self, order: Tensor, number: int, key: int) -> dict[str, float | list[float]]:
@@ -188,8 +187,7 @@ class _Step:
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
     def _compute_losses(self, index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        with self._mode.autocast():
-            losses = self._method.step(self._net, self._data.batch(index), self._progress)
+        losses = self._method.step(self._net, self._data.batch(index), self._progress)
         total = torch.stack([loss.sum() for loss in losses.values()]).sum()
         return total, {name: loss.detach().float() for name, loss in losses.items()}
 
@@ -210,7 +208,6 @@ class _Step:
         """Take a step to compile and allocate, record one if wanted, and put everything back as it was."""
         live = _live(self._net, self._optimiser)
         before = _copy(live)
-        # a mild step: a warm-up at rate zero changes nothing that could overflow
         for _ in range(3 if self._mode.captured else 1):
             self._number.zero_()
             self._advance()
@@ -298,10 +295,10 @@ class Answers:
 def answer(net: Net, images: Tensor, mode: Mode, *, batch: int = 1024) -> Answers:
     """Run the network over uint8 images (n, h, w, c) as they are, without variation, in evaluation mode."""
     net.eval()
+    net.precision = mode.precision
     parts: list[tuple[Tensor, Tensor, Tensor | None]] = []
     for chunk in images.split(batch):
-        with mode.autocast():
-            z, joint, new = net(chunk.to(mode.device))
+        z, joint, new = net(chunk.to(mode.device))
         parts.append((z.cpu(), joint.softmax(1).cpu(), None if new is None else new.softmax(1).cpu()))
     features, joint, new = zip(*parts, strict=True)
     return Answers(torch.cat(features), torch.cat(joint), None if new[0] is None else torch.cat(new))

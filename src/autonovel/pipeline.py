@@ -23,7 +23,7 @@ from autonovel.methods import Method, Progress
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
-from autonovel.models.net import Net, build, seed_weights
+from autonovel.models.net import Net, build, seeded
 from autonovel.progress import Silent
 from autonovel.recipes import Recipe, from_dict
 from autonovel.runs import PREDICTION_FIELDS, Run, StageCheckpoint, versions
@@ -77,7 +77,7 @@ class Pipeline:
         started = time.perf_counter()
         device = self.mode.device
         images = DeviceImages.of(self.data, device, size=self.recipe.model.size)
-        net = self._empty_net()
+        net = self._empty_net().to(device)
         net.set_statistics(images.images)
         seconds: dict[str, float] = {}
         baseline: Answers | None = None
@@ -103,8 +103,8 @@ class Pipeline:
     def _do_stage(self, stage: str, method: Method, net: Net, images: DeviceImages, run: Run) -> float:
         """Train a stage, or read what it left; returns its seconds."""
         net.heads.pop("pretext") if "pretext" in net.heads else None
-        seed_weights(self.seed, stage)
-        method.prepare(net)
+        with seeded(self.seed, stage):
+            method.prepare(net)
         net.to(self.mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         file = f"{stage}.safetensors"
         if run.has(file):
@@ -138,21 +138,21 @@ class Pipeline:
         return seconds
 
     def _empty_net(self) -> Net:
-        seed_weights(self.seed, "backbone")
         size = self.recipe.model.size or self.data.images.shape[1]
-        return build(self.recipe.model, channels=self.data.channels, size=size).to(self.mode.device)
+        with seeded(self.seed, "backbone"):
+            return build(self.recipe.model, channels=self.data.channels, size=size)
 
     def _rehearse(self) -> None:
         """One step of every stage on a few images, so that settings that do not fit fail now and not after hours."""
         few = np.concatenate([np.flatnonzero(self.data.is_known)[:3], np.flatnonzero(~self.data.is_known)[:3]])
         cpu = torch.device("cpu")
         images = DeviceImages.of(self.data.subset(few), cpu, size=self.recipe.model.size)
-        net = self._empty_net().to(cpu)
+        net = self._empty_net()
         labels = torch.from_numpy(self.data.labels)
         progress = Progress(torch.tensor(0), torch.tensor(1.0))
         for stage, method in self._stages():
-            seed_weights(self.seed, stage)
-            method.prepare(net)
+            with seeded(self.seed, stage):
+                method.prepare(net)
             net.freeze(method.settings.train_from)
             method.order(labels, self.seed, stage, 0)
             if not isinstance(method, Prototypical):
@@ -219,9 +219,10 @@ class Pipeline:
         scores = metrics.clustering_scores(actual, predicted)
         table, mapping = metrics.matched_confusion(actual - n_known, predicted)
         result: dict[str, Any] = {f"{name}_new": value for name, value in scores.items()}
+        # cluster -> the true class it is matched to, and how many of its images are of that class
         result["matched"] = {
-            str(cluster): truth.class_names[n_known + to]
-            for cluster, to in mapping.items()
+            str(cluster): (truth.class_names[n_known + to], int(table[to, to]))
+            for cluster, to in sorted(mapping.items())
             if n_known + to < len(truth.class_names) and cluster < self.n_new
         }
         result["confusion"] = table.tolist()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,7 +26,9 @@ class Cosine(nn.Module):
         nn.init.normal_(self.weight, std=inputs**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1)) / self.temperature
+        # in float32: the balanced targets divide cosines by a small epsilon, which would show the rounding of bfloat16
+        with torch.autocast(x.device.type, enabled=False):
+            return F.linear(F.normalize(x.float(), dim=-1), F.normalize(self.weight, dim=-1)) / self.temperature
 
 
 class Heads(nn.ModuleList):
@@ -52,6 +58,8 @@ class Net(nn.Module):
         self.register_buffer("mean", torch.zeros(1, channels, 1, 1))
         self.register_buffer("std", torch.ones(1, channels, 1, 1))
         self.register_buffer("answering_head", torch.zeros((), dtype=torch.int64))
+        self.precision = torch.float32
+        """Of the matrix work inside the blocks and heads; what goes in and comes out is float32."""
         self._n_frozen = 0
 
     def set_statistics(self, images: Tensor) -> None:
@@ -82,16 +90,21 @@ class Net(nn.Module):
         """Images (n, c, h, w) in [0, 1] to features (n, d)."""
         x = (x - self.mean) / self.std
         blocks = list(self.backbone)
-        with torch.no_grad():
-            for block in blocks[: self._n_frozen]:
+        with self._cast(x):
+            with torch.no_grad():
+                for block in blocks[: self._n_frozen]:
+                    x = block(x)
+            for block in blocks[self._n_frozen :]:
                 x = block(x)
-        for block in blocks[self._n_frozen :]:
-            x = block(x)
-        return x
+        return x.float()
 
     def head(self, name: str, features: Tensor) -> Tensor:
-        """Scores of the head of this name, in float32."""
-        return self.heads[name](features).float()
+        """Scores of the head of this name."""
+        with self._cast(features):
+            return self.heads[name](features).float()
+
+    def _cast(self, x: Tensor) -> torch.autocast:
+        return torch.autocast(x.device.type, self.precision, enabled=self.precision != torch.float32, cache_enabled=False)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """What prediction needs, from uint8 images (n, h, w, c): features, joint scores and scores of the new classes.
@@ -107,7 +120,7 @@ class Net(nn.Module):
             parts.append(self.head("known", z))
         if new is not None and not self.extended:
             parts.append(new)
-        return z.float(), torch.cat(parts, 1) if parts else z.new_zeros(len(z), 0).float(), new
+        return z, torch.cat(parts, 1) if parts else z.new_zeros(len(z), 0), new
 
     @property
     def extended(self) -> bool:
@@ -173,6 +186,12 @@ def make_swap_head(inputs: int, outputs: int, swap: Swap) -> nn.Module:
     )
 
 
-def seed_weights(*key: object) -> None:
-    """Make the weights created next depend on nothing but the key."""
-    torch.manual_seed(make_key(*key))
+_creating = threading.Lock()
+
+
+@contextmanager
+def seeded(*key: object) -> Iterator[None]:
+    """Make the weights created inside depend on nothing but the key, and leave torch's own randomness as it was."""
+    with _creating, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(make_key(*key))
+        yield

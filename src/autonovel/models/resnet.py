@@ -48,7 +48,8 @@ class _Residual(nn.Module):
 
 class _GlobalAverage(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return x.mean((2, 3))
+        # in float32: ranking statistics compare single features, which would tie when rounded to bfloat16
+        return x.float().mean((2, 3))
 
 
 def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, large: bool) -> tuple[nn.Sequential, int]:

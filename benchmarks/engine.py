@@ -1,0 +1,116 @@
+"""Seconds per training epoch of every stage at the size of CIFAR-10, on random images (speed does not depend on the picture).
+
+    python benchmarks/engine.py                                       every stage, the fastest mode of this device
+    python benchmarks/engine.py --stages joint --together 4           four runs at once against one
+    python benchmarks/engine.py --stages joint --profile              where the time of a step goes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import DeviceImages
+from autonovel.engine import Mode, _make_optimiser, _own_stream, _Step, train
+from autonovel.methods import Method
+from autonovel.methods.joint import joint_method
+from autonovel.methods.pretrain import Rotation
+from autonovel.methods.supervised import KnownClasses
+from autonovel.models.net import Net, build, seeded
+from autonovel.parallel import side_by_side
+from autonovel.recipes import get_recipe
+
+STAGES = ("rotation", "supervised", "joint", "incremental", "swap")
+
+
+def prepare(stage: str, mode: Mode, epochs: int) -> tuple[Net, Method]:
+    recipe = get_recipe("best" if stage == "swap" else "cifar10")
+    recipe = replace(
+        recipe,
+        pretrain=replace(recipe.pretrain, epochs=epochs),
+        supervised=replace(recipe.supervised, epochs=epochs),
+        joint=replace(recipe.joint, epochs=epochs, incremental=stage == "incremental"),
+    )
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=32)
+        method: Method = Rotation(recipe.pretrain) if stage == "rotation" else KnownClasses(recipe, 5)
+        if stage in ("joint", "incremental", "swap"):
+            method.prepare(net)
+            method = joint_method(recipe, 5, 5)
+        method.prepare(net)
+    return net.to(mode.device, memory_format=torch.channels_last), method
+
+
+def measure(stage: str, data: ImageSet, mode: Mode, epochs: int) -> dict[str, object]:
+    net, method = prepare(stage, mode, epochs + 1)
+    images = DeviceImages.of(data, mode.device)
+    seconds: list[float] = []
+    started = time.perf_counter()
+    train(net, method, images, mode, key=(0, "joint"), on_epoch=lambda e: seconds.append(e.seconds))
+    start_up = time.perf_counter() - started - sum(seconds)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if mode.device.type == "cuda" else float("nan")
+    return {
+        "stage": stage,
+        "epoch_s": round(float(np.median(seconds[1:])), 4),
+        "start_up_s": round(start_up, 1),
+        "peak_gib": round(peak, 2),
+    }
+
+
+def profile(stage: str, data: ImageSet, mode: Mode) -> None:
+    net, method = prepare(stage, mode, 1)
+    images = DeviceImages.of(data, mode.device)
+    net.freeze(method.settings.train_from)
+    net.train()
+    net.precision = mode.precision
+    order = method.order(images.labels.cpu(), 0)
+    with _own_stream(mode):
+        step = _Step(net, method, images, _make_optimiser(net, method.settings, mode), mode, order.shape)
+        step.run_epoch(order, 0, 1)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+            for _ in range(20):
+                step._number.zero_()
+                step._go()
+            torch.cuda.synchronize()
+    print(f"--- {stage}: kernels of 20 steps")
+    print(prof.key_averages().table(sort_by="cuda_time_total", row_limit=28, max_name_column_width=70))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--together", type=int, default=0)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="measure the eager step too")
+    args = parser.parse_args()
+    mode = Mode.of(args.device)
+    rng = np.random.default_rng(0)
+    labels = np.where(np.arange(args.images) % 10 < 5, np.arange(args.images) % 10, -1)
+    data = ImageSet.from_arrays(rng.integers(0, 256, (args.images, 32, 32, 3), dtype=np.uint8), labels)
+    for stage in args.stages:
+        row = measure(stage, data, mode, args.epochs)
+        if args.eager and mode.captured:
+            slow = measure(stage, data, replace(mode, compiled=False, captured=False), 1)
+            row |= {"eager_epoch_s": slow["epoch_s"], "ratio": round(slow["epoch_s"] / row["epoch_s"], 2)}
+        print(json.dumps(row), flush=True)
+        if args.together:
+            started = time.perf_counter()
+            rows = side_by_side([lambda s=stage: measure(s, data, mode, args.epochs) for _ in range(args.together)])
+            epoch = max(r["epoch_s"] for r in rows)
+            out = {"stage": stage, "together": args.together, "epoch_s": epoch, "ratio_to_one": round(epoch / row["epoch_s"], 2)}
+            print(json.dumps(out | {"wall_s": round(time.perf_counter() - started, 1)}), flush=True)
+        if args.profile:
+            profile(stage, data, mode)
+
+
+if __name__ == "__main__":
+    main()

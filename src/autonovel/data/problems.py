@@ -1,0 +1,71 @@
+"""What was wrong with single files, kept in a list instead of stopping the work, until it is too much."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autonovel.errors import InputError
+
+MOST_LEFT_OUT = 0.10
+"""The largest share of images that may be unusable; above it something is wrong with the data as a whole."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One file, and what is wrong with it.
+
+    Attributes:
+        path: the file or folder, in printable form.
+        reason: what is wrong, as a short clause.
+        left_out: whether the file takes no part; a mere remark otherwise.
+        counts: whether it counts as an unusable image. A stray text file or the second copy of a picture does not.
+    """
+
+    path: str
+    reason: str
+    left_out: bool = True
+    counts: bool = True
+
+
+def printable(path: str | os.PathLike[str]) -> str:
+    """A path as text that every file and terminal takes: bytes that are not UTF-8 become escapes like ``\\xff``."""
+    text = os.fspath(path)
+    return text if text.isascii() else os.fsencode(text).decode("utf-8", "backslashreplace")
+
+
+def write_problems(problems: Iterable[Problem], path: Path) -> None:
+    """Write ``problems.csv``: path, reason, left_out."""
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "reason", "left_out"])
+        writer.writerows([problem.path, problem.reason, "yes" if problem.left_out else "no"] for problem in problems)
+
+
+def summary(problems: Sequence[Problem]) -> str:
+    """How often each reason occurs, most frequent first, as one clause; at most four reasons.
+
+    >>> summary([Problem("a", "empty file"), Problem("b", "truncated"), Problem("c", "empty file")])
+    '2 empty file, 1 truncated'
+    """
+    counts: dict[str, int] = {}
+    for problem in problems:
+        reason = problem.reason.partition(" (")[0].partition(" as ")[0].rstrip(",")  # without what is particular
+        counts[reason] = counts.get(reason, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{count:,} {reason}" for reason, count in ordered[:4])
+    return text + (f", and {len(ordered) - 4} more reasons" if len(ordered) > 4 else "")
+
+
+def refuse_if_too_many(problems: Sequence[Problem], n_used: int) -> None:
+    """Stop when more than a tenth of the images cannot be used."""
+    unusable = [problem for problem in problems if problem.left_out and problem.counts]
+    total = n_used + len(unusable)
+    if len(unusable) > MOST_LEFT_OUT * total:
+        raise InputError(
+            f"{len(unusable):,} of {total:,} images cannot be used ({summary(unusable)}), for example "
+            f"{unusable[0].path!r}; repair or remove them, since {MOST_LEFT_OUT:.0%} is the most that may be left out."
+        )

@@ -1,0 +1,353 @@
+"""How many new classes are there among the unlabelled points?
+
+Three answers. `paper` is Algorithm 1: anchored k-means over probe classes (known classes that training has not seen)
+and unlabelled points, swept over the number of new classes; two indices choose. `calibrated` cuts a tree over the
+unlabelled points where a cut gives the right answer on probe classes. `silhouette` needs no labels at all.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from autonovel.errors import AutonovelWarning, InputError
+from autonovel.kmeans import Sweep, check_features, kmeans
+from autonovel.metrics import cluster_accuracy
+from autonovel.silhouette import silhouette
+
+Method: TypeAlias = Literal["calibrated", "paper", "silhouette"]
+Features: TypeAlias = Tensor | ArrayLike
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Settings of the estimators. The defaults follow the paper's text; `REFERENCE` follows the authors' program."""
+
+    splits: int = 5
+    """How many splits of the probe classes (or resamplings of the points) give the estimate and its interval."""
+    restarts: int = 10
+    """k-means restarts for each number of clusters."""
+    sweep: Literal["coarse", "exhaustive"] = "coarse"
+    """`coarse` looks at every `coarse_step`-th number and then around the best; `exhaustive` at every one, afresh."""
+    coarse_step: int = 8
+    """Step of the coarse pass."""
+    silhouette_sample: int = 10_000
+    """Points over which a silhouette is averaged; exact where there are no more."""
+    coverage: float = 0.8
+    """Share of the splits that the interval covers."""
+
+    anchor_share: float = 0.8
+    """Share of the probe classes that are anchors; the others check the clustering."""
+    silhouette_over: Literal["unlabelled", "free"] = "unlabelled"
+    """Points whose silhouette counts: the unlabelled ones, or all free ones, which adds the validation probes."""
+    ties: Literal["smallest", "largest"] = "smallest"
+    """Which number wins where several have the same accuracy or silhouette."""
+    rounding: Literal["nearest", "ceil"] = "nearest"
+    """How the mean of the two optima, and the mean over the splits, becomes a whole number."""
+    rerun: bool = True
+    """Run k-means once more at the chosen number before counting; otherwise the run of the sweep is counted."""
+    outlier_threshold: float = 0.01
+    """Clusters with fewer unlabelled points than this share of the largest are not counted."""
+    count_anchor_clusters: bool = False
+    """Also count clusters of anchor classes that hold unlabelled points."""
+
+
+REFERENCE = Estimate(
+    anchor_share=0.7,
+    silhouette_over="free",
+    ties="largest",
+    rounding="ceil",
+    rerun=False,
+    count_anchor_clusters=True,
+)
+
+
+@dataclass(frozen=True)
+class ClassEstimate:
+    """An estimate with what it rests on."""
+
+    n_new: int
+    """Number of new classes."""
+    interval: tuple[int, int]
+    """Range of the answers over the splits."""
+    curve: dict[str, list[float]]
+    """What was looked at, as lists of one length, ready to draw. `paper` and `silhouette`: `k`, `accuracy` (of the
+    validation probes; absent for `silhouette`) and `silhouette`, means over the splits, NaN where not looked at."""
+    method: Method
+    """The estimator that answered, which is `silhouette` where there were too few probe classes."""
+    answers: list[int] = field(default_factory=list)
+    """The answer of each split."""
+
+
+def estimate_classes(
+    probe_features: Features,
+    probe_labels: Features,
+    unlabelled_features: Features,
+    *,
+    max_new: int = 100,
+    method: Method = "calibrated",
+    settings: Estimate | None = None,
+    seed: int = 0,
+    probe_groups: Features | None = None,
+) -> ClassEstimate:
+    """Estimate the number of classes among `unlabelled_features` (n, d).
+
+    `probe_features` (p, d) with `probe_labels` (p,) are points of known classes that did not train the features.
+    `probe_groups` (p,) may say which family each probe point belongs to (the alphabet of a character, say): each
+    family is then a probe set of its own. Without it, probe sets are drawn from the classes at random.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> centres = 9 * torch.randn(13, 8, generator=generator)
+    >>> classes = torch.arange(13).repeat_interleave(30)
+    >>> points = centres[classes] + torch.randn(13 * 30, 8, generator=generator)
+    >>> known = classes < 8
+    >>> estimate_classes(points[known], classes[known], points[~known], max_new=20, method="silhouette").n_new
+    5
+    """
+    settings = Estimate() if settings is None else settings
+    pile = _as_features(unlabelled_features, "Unlabelled features")
+    if max_new < 2:
+        raise InputError(f"The largest number of new classes to consider must be at least 2, not {max_new}.")
+    if len(pile) < 3:
+        raise InputError(f"{len(pile)} unlabelled points are too few to look for classes; give at least 3.")
+    if method == "silhouette":
+        return _by_silhouette(pile, max_new, settings, seed)
+    probes = _probe_sets(probe_features, probe_labels, probe_groups, pile)
+    usable = [probe for probe in probes if probe.n_classes >= MIN_PROBE_CLASSES]
+    if not usable:
+        most = max((probe.n_classes for probe in probes), default=0)
+        warnings.warn(
+            f"{most} probe classes are too few to estimate the number of new classes with, so the silhouette alone "
+            f"decides; hold at least {MIN_PROBE_CLASSES} known classes out of training.",
+            AutonovelWarning,
+            stacklevel=2,
+        )
+        return _by_silhouette(pile, max_new, settings, seed)
+    if method == "paper":
+        return _by_paper(usable, pile, max_new, settings, seed)
+    raise InputError(f"There is no estimator {method!r}; choose calibrated, paper or silhouette.")
+
+
+MIN_PROBE_CLASSES = 4
+"""Two anchors and two classes to check them with."""
+
+
+@dataclass(frozen=True)
+class _ProbeSet:
+    """Points of one family of known classes."""
+
+    features: Tensor
+    labels: Tensor
+    """int64, 0 .. n_classes - 1"""
+    n_classes: int
+
+
+# ---------------------------------------------------------------------------------------------- Algorithm 1
+
+
+def _by_paper(probes: list[_ProbeSet], pile: Tensor, max_new: int, settings: Estimate, seed: int) -> ClassEstimate:
+    """Algorithm 1 once for each split; families of probes take turns."""
+    generator = torch.Generator().manual_seed(seed)
+    splits = [
+        _PaperSplit(probes[i % len(probes)], pile, settings, generator, seed + i)
+        for i in range(max(settings.splits, len(probes)))
+    ]
+    answers, tables = [], []
+    for split in splits:
+        looks = split.sweep(max_new)
+        answers.append(split.count(looks))
+        tables.append(looks)
+    n_new = max(1, _round(sum(answers) / len(answers), settings.rounding))
+    curve = {"k": [float(k) for k in range(max_new + 1)]}
+    for name in ("accuracy", "silhouette"):
+        values = [[getattr(looks[k], name) for looks in tables if k in looks] for k in range(max_new + 1)]
+        curve[name] = [float(np.nanmean(v)) if v and not np.isnan(v).all() else math.nan for v in values]
+    return ClassEstimate(n_new, _interval(answers, n_new, settings.coverage), curve, "paper", answers)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one number of new classes gave."""
+
+    labels: Tensor
+    """Clusters of the free points, int32 on the CPU: validation probes first, then the unlabelled."""
+    accuracy: float
+    silhouette: float
+
+
+class _PaperSplit:
+    """Anchors, validation probes and unlabelled points, ready for the sweep."""
+
+    def __init__(
+        self, probe: _ProbeSet, pile: Tensor, settings: Estimate, generator: torch.Generator, seed: int
+    ) -> None:
+        self.settings, self.seed = settings, seed
+        self.n_probe_classes = probe.n_classes
+        self.n_anchors = min(max(2, round(settings.anchor_share * probe.n_classes)), probe.n_classes - 2)
+        # Classes in random order; the first ones become the anchors 0 .. n_anchors - 1.
+        order = torch.randperm(probe.n_classes, generator=generator).to(probe.labels.device)
+        labels = torch.argsort(order)[probe.labels]
+        held = labels < self.n_anchors
+        self.validation = labels[~held].cpu().numpy()
+        self.free = torch.cat([probe.features[~held], pile])
+        self.points = torch.cat([probe.features[held], self.free])
+        self.anchors = torch.cat([labels[held], labels.new_full((len(self.free),), -1)])
+        self.first_free = int(held.sum())
+
+    def sweep(self, max_new: int) -> dict[int, _Look]:
+        """Both indices for each number of new classes that is looked at."""
+        base = self.n_probe_classes
+        largest = min(max_new, len(self.free) + self.n_anchors - base)
+        sweep = Sweep(self.points, anchors=self.anchors, restarts=self.settings.restarts, seed=self.seed)
+        looks: dict[int, _Look] = {}
+        for numbers in _passes(largest, self.settings, looks):
+            runs = sweep.fresh if self.settings.sweep == "exhaustive" else sweep.chain
+            ran = runs([base + k for k in numbers])
+            looks.update(self._look({k - base: result.labels for k, result in ran}))
+        return looks
+
+    def _look(self, labels: dict[int, Tensor]) -> dict[int, _Look]:
+        """Score several clusterings together: their silhouettes share the distances."""
+        free = torch.stack([row[self.first_free :] for row in labels.values()])
+        skip = 0 if self.settings.silhouette_over == "free" else len(self.validation)
+        scores = silhouette(self.free[skip:], free[:, skip:], sample=self.settings.silhouette_sample, seed=self.seed)
+        out = {}
+        for k, row, score in zip(labels, free.cpu(), scores.score.tolist(), strict=True):
+            accuracy = cluster_accuracy(self.validation, row[: len(self.validation)].numpy())
+            out[k] = _Look(row.int(), accuracy, score)
+        return out
+
+    def count(self, looks: dict[int, _Look]) -> int:
+        """The number of clusters that the unlabelled points really use at the mean of the two optima."""
+        best = [_argmax({k: getattr(v, name) for k, v in looks.items()}, self.settings.ties) for name in INDICES]
+        k = _round(sum(best) / 2, self.settings.rounding)
+        if k in looks and not self.settings.rerun:
+            labels = looks[k].labels
+        else:
+            # Another seed, for a second opinion on the same number.
+            clusters = self.n_probe_classes + k
+            again = kmeans(
+                self.points, clusters, anchors=self.anchors, restarts=self.settings.restarts, seed=self.seed + 1
+            )
+            labels = again.labels[self.first_free :].cpu()
+        mass = torch.bincount(labels[len(self.validation) :].long(), minlength=self.n_anchors)
+        if not self.settings.count_anchor_clusters:
+            mass = mass[self.n_anchors :]
+        largest = int(mass.max()) if len(mass) else 0
+        return int((mass >= max(1.0, self.settings.outlier_threshold * largest)).sum())
+
+
+INDICES = ("accuracy", "silhouette")
+"""The two indices of Algorithm 1, by the names they have in the curve."""
+
+
+# ---------------------------------------------------------------------------------------------- silhouette alone
+
+
+def _by_silhouette(pile: Tensor, max_new: int, settings: Estimate, seed: int) -> ClassEstimate:
+    """The number with the best silhouette of plain k-means; random halves of the points give the interval."""
+    scores = _silhouette_curve(pile, max_new, settings, seed)
+    n_new = _argmax(scores, settings.ties)
+    answers = []
+    if len(pile) >= 8:
+        generator = torch.Generator().manual_seed(seed)
+        for i in range(settings.splits):
+            half = torch.randperm(len(pile), generator=generator)[: len(pile) // 2].to(pile.device)
+            answers.append(_argmax(_silhouette_curve(pile[half], max_new, settings, seed + 1 + i), settings.ties))
+    ks = range(2, max_new + 1)
+    curve = {"k": [float(k) for k in ks], "silhouette": [scores.get(k, math.nan) for k in ks]}
+    return ClassEstimate(n_new, _interval(answers or [n_new], n_new, settings.coverage), curve, "silhouette", answers)
+
+
+def _silhouette_curve(pile: Tensor, max_new: int, settings: Estimate, seed: int) -> dict[int, float]:
+    sweep = Sweep(pile, restarts=settings.restarts, seed=seed)
+    scores: dict[int, float] = {}
+    largest = min(max_new, len(pile) - 1)
+    for numbers in _passes(largest, settings, scores, smallest=2):
+        runs = dict((sweep.fresh if settings.sweep == "exhaustive" else sweep.chain)(numbers))
+        labels = torch.stack([result.labels for result in runs.values()])
+        found = silhouette(pile, labels, sample=settings.silhouette_sample, seed=seed)
+        scores.update(zip(runs, found.score.tolist(), strict=True))
+    return scores
+
+
+# ---------------------------------------------------------------------------------------------- shared
+
+
+def _passes(
+    largest: int, settings: Estimate, seen: "dict[int, _Look] | dict[int, float]", smallest: int = 0
+) -> Iterator[list[int]]:
+    """The numbers to look at: all of them, or a coarse grid and then, once it is scored, what lies around its best."""
+    everything = range(smallest, largest + 1)
+    if settings.sweep == "exhaustive" or len(everything) <= settings.coarse_step:
+        yield list(everything)
+        return
+    yield sorted({*everything[:: settings.coarse_step], largest})
+    near = set()
+    for name in INDICES:
+        best = _argmax({k: getattr(v, name) if isinstance(v, _Look) else v for k, v in seen.items()}, settings.ties)
+        near |= set(range(best - settings.coarse_step + 1, best + settings.coarse_step))
+    fine = sorted((near & set(everything)) - set(seen))
+    if fine:
+        yield fine
+
+
+def _argmax(scores: dict[int, float], ties: str) -> int:
+    """The number with the highest score; NaN never wins unless there is nothing else."""
+    finite = {k: v for k, v in scores.items() if not math.isnan(v)} or dict.fromkeys(scores, 0.0)
+    # Scores a rounding error apart are equal.
+    best = [k for k, v in finite.items() if v >= max(finite.values()) - 1e-9]
+    return max(best) if ties == "largest" else min(best)
+
+
+def _round(value: float, rounding: str) -> int:
+    return math.ceil(value - 1e-9) if rounding == "ceil" else math.floor(value + 0.5)
+
+
+def _interval(answers: Sequence[int], n_new: int, coverage: float) -> tuple[int, int]:
+    """Quantiles of the answers, rounded outwards and widened to hold the estimate."""
+    tail = (1 - coverage) / 2
+    low, high = np.quantile(np.asarray(answers, dtype=np.float64), [tail, 1 - tail])
+    return min(n_new, math.floor(low)), max(n_new, math.ceil(high))
+
+
+def _as_features(values: Features, name: str) -> Tensor:
+    """A checked float tensor (n, d) of numbers in any form."""
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    tensor = tensor.detach()
+    if not tensor.is_floating_point() and tensor.dtype != torch.bool and not tensor.is_complex():
+        tensor = tensor.float()
+    check_features(tensor, name)
+    return tensor
+
+
+def _as_integers(values: Features, name: str, length: int) -> NDArray[np.int64]:
+    """Class numbers from 0 without gaps, whatever labels (numbers or words) stood for them."""
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.shape != (length,):
+        raise InputError(f"{name} must be a vector of {length} values, one for each probe point.")
+    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
+def _probe_sets(features: Features, labels: Features, groups: Features | None, pile: Tensor) -> list[_ProbeSet]:
+    """The probe points, one set for each family."""
+    if np.size(labels if not isinstance(labels, Tensor) else labels.cpu().numpy()) == 0:
+        return []
+    tensor = _as_features(features, "Probe features").to(pile.device, pile.dtype)
+    if tensor.shape[1] != pile.shape[1]:
+        raise InputError(f"Probe features have {tensor.shape[1]} dimensions and unlabelled ones {pile.shape[1]}.")
+    classes = _as_integers(labels, "Probe labels", len(tensor))
+    families = np.zeros(len(tensor), np.int64) if groups is None else _as_integers(groups, "Probe groups", len(tensor))
+    sets = []
+    for family in range(int(families.max()) + 1):
+        members = np.flatnonzero(families == family)
+        names, inner = np.unique(classes[members], return_inverse=True)
+        index = torch.from_numpy(members).to(pile.device)
+        sets.append(_ProbeSet(tensor[index], torch.from_numpy(inner).to(pile.device), len(names)))
+    return sets

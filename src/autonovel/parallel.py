@@ -1,0 +1,22 @@
+"""Several runs on one GPU at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def side_by_side(jobs: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
+    """Run jobs in threads of this process and return their results in order.
+
+    A captured step is one launch, so that a small step leaves most of a GPU idle; the training loop works on a stream of
+    its own, and the steps of several runs fill the gaps of each other. Randomness is a function of each run's own key, so
+    a run gives what it would give alone. Jobs past ``at_once`` wait for a place.
+    """
+    if not jobs:
+        return []
+    with ThreadPoolExecutor(at_once or len(jobs)) as pool:
+        return list(pool.map(lambda job: job(), jobs))

@@ -1,0 +1,55 @@
+"""Pictures of what was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autonovel.data.images import ImageSet, Truth
+from autonovel.runs import Run
+
+
+def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per_cluster: int = 16) -> Path:
+    """Save clusters.png into the run folder: a row per cluster, its surest images first.
+
+    With a truth, images that are not of the cluster's matched class have a red frame.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rows = run.predictions
+    labels = np.array([int(row["cluster"]) for row in rows])
+    sure = np.array([float(row["probability"]) for row in rows])
+    places = np.flatnonzero(~images.is_known)
+    matched = run.summary.get("matched", {})
+    n_new = run.summary["n_new"]
+    figure, axes = plt.subplots(n_new, per_cluster, figsize=(per_cluster * 0.5 + 1.6, n_new * 0.52 + 0.5), squeeze=False)
+    for cluster in range(n_new):
+        members = np.flatnonzero(labels == cluster)
+        # evenly from the surest to the least sure: the least sure ones show where the cluster ends
+        order = members[np.argsort(-sure[members], kind="stable")]
+        chosen = order[np.linspace(0, len(order) - 1, min(per_cluster, len(order))).astype(int)] if len(order) else order
+        name = matched.get(str(cluster), (None,))[0]
+        for column, axis in enumerate(axes[cluster]):
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.axis("off")
+            if column < len(chosen):
+                place = places[chosen[column]]
+                axis.imshow(images.images[place].squeeze(), cmap="gray_r" if images.channels == 1 else None)
+                if truth is not None and name is not None and truth.class_names[truth.labels[place]] != name:
+                    axis.axis("on")
+                    for spine in axis.spines.values():
+                        spine.set_edgecolor("red")
+                        spine.set_linewidth(2)
+        label = f"cluster {cluster}\n{len(members)} images" + (f"\n= {name}" if name else "")
+        axes[cluster][0].text(-0.25, 0.5, label, transform=axes[cluster][0].transAxes, ha="right", va="center", fontsize=7)
+    figure.suptitle("Each row: one discovered class, from its surest image to its least sure", fontsize=8)
+    figure.tight_layout(pad=0.3)
+    path = run.path / "clusters.png"
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path

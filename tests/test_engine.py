@@ -1,0 +1,194 @@
+"""The loop: the same losses however it runs, resuming to the bit, failing with a sentence."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import DeviceImages
+from autonovel.engine import Mode, State, train
+from autonovel.errors import InputError, TrainingError
+from autonovel.methods.joint import joint_method
+from autonovel.methods.pretrain import Rotation
+from autonovel.methods.supervised import KnownClasses
+from autonovel.models.net import Net, build, seeded
+from autonovel.recipes import Augment, Model, Recipe, Swap, get_recipe
+
+KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "adam"]
+
+
+def tiny_images(n: int = 96, size: int = 16, channels: int = 3) -> ImageSet:
+    rng = np.random.default_rng(0)
+    labels = np.where(np.arange(n) % 2, -1, np.arange(n) % 3)
+    images = rng.integers(0, 128, (n, size, size, channels), dtype=np.uint8)
+    images[:, : size // 2] += (60 * (np.arange(n) % 3)).astype(np.uint8)[:, None, None, None]
+    return ImageSet.from_arrays(images, labels)
+
+
+def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
+    base = get_recipe("cifar10")
+    joint = replace(base.joint, epochs=epochs, batch=32, lr=0.002, consistency=5.0, ramp=2)
+    if kind == "incremental":
+        joint = replace(joint, incremental=True)
+    if kind == "adam":
+        joint = replace(joint, optimiser="adam", lr=0.0003)
+    if kind == "swap":
+        vary = Augment("mixed", jitter=0.4, solarise=0.2, rotate=10.0)
+        swap = Swap(heads=2, hidden=16, projection=8, small_views=1, small_size=8)
+        joint = replace(joint, objective="swap", train_from="all", augment=vary, swap=swap)
+    return replace(
+        base,
+        model=Model(width=8, head="cosine" if kind == "swap" else "linear"),
+        pretrain=replace(base.pretrain, epochs=epochs, batch=16, lr=0.002),
+        supervised=replace(base.supervised, epochs=epochs, batch=16, lr=0.002),
+        joint=joint,
+    )
+
+
+def trained(kind: str, mode: Mode, epochs: int = 2, **options: object) -> tuple[Net, list[dict[str, object]]]:
+    """A tiny network after some epochs, and the losses of each."""
+    data, recipe = tiny_images(), tiny_recipe(kind, epochs)
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=16)
+        if kind == "rotation":
+            method = Rotation(recipe.pretrain)
+        else:
+            method = KnownClasses(recipe, data.n_known)
+            if kind != "supervised":
+                method.prepare(net)
+                method = joint_method(recipe, data.n_known, 2)
+        method.prepare(net)
+    net.to(mode.device, memory_format=torch.channels_last)
+    losses: list[dict[str, object]] = []
+    images = DeviceImages.of(data, mode.device)
+    train(net, method, images, mode, key=(0, "joint"), on_epoch=lambda e: losses.append(e.losses), **options)
+    return net, losses
+
+
+def assert_same_losses(first: list[dict[str, object]], second: list[dict[str, object]], rtol: float) -> None:
+    assert len(first) == len(second)
+    for a, b in zip(first, second, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], rtol=rtol, atol=1e-5, err_msg=name)
+
+
+class Memory:
+    """A checkpoint in memory."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[State, int] | None = None
+
+    def load(self) -> tuple[State, int] | None:
+        return self.kept
+
+    def save(self, state: State, epochs_done: int) -> None:
+        self.kept = ({name: value.clone() for name, value in state.items()}, epochs_done)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_lowers_the_loss_and_keeps_frozen_weights(kind: str) -> None:
+    net, losses = trained(kind, Mode.of("cpu"), epochs=8)
+    total = [sum(np.sum(v) for v in epoch.values()) for epoch in losses]
+    assert np.isfinite(total).all()
+    if kind in ("supervised", "swap"):
+        assert total[-1] < total[0]
+    with seeded(0):
+        fresh = build(tiny_recipe(kind).model, channels=3, size=16)
+    frozen = kind not in ("rotation", "swap")
+    for (name, now), before in zip(net.backbone.named_parameters(), fresh.backbone.parameters(), strict=True):
+        moved = not torch.equal(now, before)
+        assert moved == (not frozen or name.startswith("layer4")), name
+    # statistics of frozen batch-norm go on moving
+    assert not torch.equal(net.backbone.stem[1].running_mean, fresh.backbone.stem[1].running_mean)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_interrupted_training_ends_bit_identical(kind: str) -> None:
+    whole, _ = trained(kind, Mode.of("cpu"), epochs=3)
+    memory = Memory()
+
+    class Stop(Exception):
+        pass
+
+    data, recipe = tiny_images(), tiny_recipe(kind, 3)
+
+    def start() -> tuple[Net, object]:
+        with seeded(0):
+            net = build(recipe.model, channels=3, size=16)
+            method = Rotation(recipe.pretrain) if kind == "rotation" else KnownClasses(recipe, data.n_known)
+            if kind not in ("rotation", "supervised"):
+                method.prepare(net)
+                method = joint_method(recipe, data.n_known, 2)
+            method.prepare(net)
+        return net.to(memory_format=torch.channels_last), method
+
+    def stop_after_first(epoch: object) -> None:
+        raise Stop
+
+    mode, images = Mode.of("cpu"), DeviceImages.of(data, torch.device("cpu"))
+    for _ in range(2):
+        net, method = start()
+        with pytest.raises(Stop):
+            train(net, method, images, mode, key=(0, "joint"), checkpoint=memory, on_epoch=stop_after_first)
+    assert memory.kept is not None
+    assert memory.kept[1] == 2
+    net, method = start()
+    train(net, method, images, mode, key=(0, "joint"), checkpoint=memory)
+    for (name, value), expected in zip(net.state_dict().items(), whole.state_dict().values(), strict=True):
+        assert torch.equal(value, expected), name
+
+
+def test_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_last_good_state() -> None:
+    data, recipe = tiny_images(), tiny_recipe("supervised", 3)
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=16)
+        method = KnownClasses(recipe, data.n_known)
+        method.prepare(net)
+    memory = Memory()
+    images = DeviceImages.of(data, torch.device("cpu"))
+
+    def poison(epoch: object) -> None:
+        with torch.no_grad():
+            net.heads["known"].weight.fill_(float("nan"))
+
+    with pytest.raises(TrainingError, match=r"not finite in epoch 2 .*--supervised\.lr"):
+        train(net, method, images, Mode.of("cpu"), key=(0, "supervised"), checkpoint=memory, on_epoch=poison)
+    assert memory.kept is not None
+    state, done = memory.kept
+    assert done == 1
+    assert all(value.isfinite().all() for value in state.values())
+
+
+def test_unknown_device_is_refused() -> None:
+    with pytest.raises(InputError, match="no device 'tpu'"):
+        Mode.of("tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="--device cpu"):
+            Mode.of("cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_eager_compiled_and_captured_steps_give_the_same_losses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    plain = Mode(torch.device("cuda"))
+    _, eager = trained(kind, plain)
+    for mode in (replace(plain, captured=True), replace(plain, compiled=True, captured=True)):
+        assert_same_losses(trained(kind, mode)[1], eager, rtol=2e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_gpu_and_cpu_give_the_same_losses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert_same_losses(trained(kind, Mode(torch.device("cuda")))[1], trained(kind, Mode.of("cpu"))[1], rtol=5e-3)
+
+
+@pytest.mark.gpu
+def test_fast_mode_stays_close_to_float32() -> None:
+    _, exact = trained("swap", Mode(torch.device("cuda")), epochs=1)
+    _, fast = trained("swap", Mode.of("cuda"), epochs=1)
+    assert_same_losses(exact, fast, rtol=0.05)
