@@ -29,7 +29,7 @@ def tiny_images(n: int = 96, size: int = 16, channels: int = 3) -> ImageSet:
 
 def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
     base = get_recipe("cifar10")
-    joint = replace(base.joint, epochs=epochs, batch=32, lr=0.002, consistency=5.0, ramp=2)
+    joint = replace(base.joint, epochs=epochs, batch=32, lr=0.0005, consistency=5.0, ramp=2)
     if kind == "incremental":
         joint = replace(joint, incremental=True)
     if kind == "adam":
@@ -41,8 +41,8 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
     return replace(
         base,
         model=Model(width=8, head="cosine" if kind == "swap" else "linear"),
-        pretrain=replace(base.pretrain, epochs=epochs, batch=16, lr=0.002),
-        supervised=replace(base.supervised, epochs=epochs, batch=16, lr=0.002),
+        pretrain=replace(base.pretrain, epochs=epochs, batch=16, lr=0.0005),
+        supervised=replace(base.supervised, epochs=epochs, batch=16, lr=0.0005),
         joint=joint,
     )
 
@@ -90,7 +90,7 @@ class Memory:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_lowers_the_loss_and_keeps_frozen_weights(kind: str) -> None:
-    net, losses = trained(kind, Mode.of("cpu"), epochs=8)
+    net, losses = trained(kind, Mode.of("cpu"), epochs=12)
     total = [sum(np.sum(v) for v in epoch.values()) for epoch in losses]
     assert np.isfinite(total).all()
     if kind in ("supervised", "swap"):

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.recipes import PRESETS, Recipe, describe_recipes, get_recipe
@@ -22,8 +24,6 @@ class Common:
 
     preset: Preset = "paper"
     """paper follows the text of the paper, reference what its authors ran, fast is nearly as good in less time."""
-    incremental: bool | None = None
-    """Train one head for known and new classes together (as the recipe says when left out)."""
     seed: int = 0
     """Everything random depends on it."""
     device: str = "auto"
@@ -66,7 +66,7 @@ class Discover(Common):
 class Recipes:
     """List the recipes, or show every field of one."""
 
-    name: str = ""
+    name: Annotated[str, tyro.conf.Positional] = ""
     """The recipe to show."""
     preset: Preset = "paper"
     """Which preset of it."""
@@ -90,7 +90,6 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
         out=options.out,
         n_new=len(truth.class_names) - images.n_known,
         recipe=recipe,
-        incremental=options.incremental,
         seed=options.seed,
         device=options.device,
         truth=truth,
@@ -115,7 +114,6 @@ def run_discover(options: Discover, recipe: Recipe) -> None:
         out=options.out,
         n_new=options.n_new or len(truth.class_names) - images.n_known,
         recipe=recipe,
-        incremental=options.incremental,
         seed=options.seed,
         device=options.device,
         truth=truth,
@@ -145,6 +143,9 @@ def run_doctor(options: Doctor) -> None:
     for finding in examine():
         print(finding)
 
+
+_SHORT = {"--incremental": "--joint.incremental", "--no-incremental": "--joint.no-incremental"}
+"""Flags that stand for a field of the recipe."""
 
 Verb = tuple[type[Any], Callable[..., None]]
 VERBS: dict[str, Verb] = {
@@ -185,6 +186,7 @@ def _run_verb(verb: str, words: list[str]) -> None:
         raise InputError(f"There is no command '{verb}'; choose one of {', '.join(VERBS)}.")
     kind, function = VERBS[verb]
     _plain_warnings()
+    words = [_SHORT.get(word, word) for word in words]
     if issubclass(kind, Common):
         recipe = get_recipe(*_look_ahead(words, kind))
         # the parts of the recipe become options beside the verb's own: --joint.epochs, --model.width
@@ -223,8 +225,6 @@ def _recipe_of(benchmark: str) -> str:
 
 
 def _parse(kind: type[Any], words: list[str], verb: str) -> Any:
-    import tyro
-
     return tyro.cli(kind, args=words, prog=f"autonovel {verb}")
 
 

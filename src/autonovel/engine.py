@@ -169,7 +169,7 @@ class _Step:
             self._warm_up()
             return
         # shapes never change, so it pays to let cuDNN try its algorithms; the choice is frozen into the captured step
-        with _setting_up, torch.backends.cudnn.flags(benchmark=True, allow_tf32=torch.backends.cudnn.allow_tf32):
+        with _setting_up, _set(torch.backends.cudnn, "benchmark", True):
             self._warm_up()
 
     def run_epoch(self, order: Tensor, number: int, key: int) -> dict[str, float | list[float]]:
@@ -261,6 +261,16 @@ def _put(source: State, target: State) -> None:
     with torch.no_grad():
         for name, value in target.items():
             value.copy_(source[name])
+
+
+@contextmanager
+def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 @contextmanager

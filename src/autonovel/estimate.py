@@ -16,10 +16,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from autonovel.calibrate import Calibration, KnownProblem, Portrait, draw_problem, portray
 from autonovel.errors import AutonovelWarning, InputError
-from autonovel.kmeans import Sweep, check_features, kmeans
+from autonovel.kmeans import check_features, kmeans
 from autonovel.metrics import cluster_accuracy
 from autonovel.silhouette import silhouette
+from autonovel.sweep import Sweep
 
 Method: TypeAlias = Literal["calibrated", "paper", "silhouette"]
 Features: TypeAlias = Tensor | ArrayLike
@@ -57,6 +59,21 @@ class Estimate:
     count_anchor_clusters: bool = False
     """Also count clusters of anchor classes that hold unlabelled points."""
 
+    components: int = 128
+    """Principal components in which the calibrated estimator builds its tree."""
+    normalise: bool = True
+    """Give all features length 1 before that."""
+    tree_points: int = 3000
+    """Points in the largest tree; of a larger pile, several samples of this size are looked at."""
+    probe_draws: int = 60
+    """Resampled groups of probe classes from which the calibrated estimator learns."""
+    class_size: Literal["guess", "probes"] = "guess"
+    """`guess` reads the size of the new classes off the pile; `probes` takes it for that of the probe classes."""
+    size_range: tuple[int, int] | None = None
+    """Smallest and largest class size in the pile, where they are known; replaces `class_size`."""
+    size_spread: float = 0.5
+    """How far, in natural logarithms, a guessed class size may well lie from that of the probe classes."""
+
 
 REFERENCE = Estimate(
     anchor_share=0.7,
@@ -78,7 +95,8 @@ class ClassEstimate:
     """Range of the answers over the splits."""
     curve: dict[str, list[float]]
     """What was looked at, as lists of one length, ready to draw. `paper` and `silhouette`: `k`, `accuracy` (of the
-    validation probes; absent for `silhouette`) and `silhouette`, means over the splits, NaN where not looked at."""
+    validation probes; absent for `silhouette`) and `silhouette`, means over the splits, NaN where not looked at.
+    `calibrated`: `k`, the `height` at which the tree falls apart into k clusters, and the `threshold` of the cut."""
     method: Method
     """The estimator that answered, which is `silhouette` where there were too few probe classes."""
     answers: list[int] = field(default_factory=list)
@@ -112,13 +130,15 @@ def estimate_classes(
     """
     settings = Estimate() if settings is None else settings
     pile = _as_features(unlabelled_features, "Unlabelled features")
+    if method not in ("calibrated", "paper", "silhouette"):
+        raise InputError(f"There is no estimator {method!r}; choose calibrated, paper or silhouette.")
     if max_new < 2:
         raise InputError(f"The largest number of new classes to consider must be at least 2, not {max_new}.")
     if len(pile) < 3:
         raise InputError(f"{len(pile)} unlabelled points are too few to look for classes; give at least 3.")
     if method == "silhouette":
         return _by_silhouette(pile, max_new, settings, seed)
-    probes = _probe_sets(probe_features, probe_labels, probe_groups, pile)
+    probes = probe_sets(probe_features, probe_labels, probe_groups, pile)
     usable = [probe for probe in probes if probe.n_classes >= MIN_PROBE_CLASSES]
     if not usable:
         most = max((probe.n_classes for probe in probes), default=0)
@@ -131,7 +151,7 @@ def estimate_classes(
         return _by_silhouette(pile, max_new, settings, seed)
     if method == "paper":
         return _by_paper(usable, pile, max_new, settings, seed)
-    raise InputError(f"There is no estimator {method!r}; choose calibrated, paper or silhouette.")
+    return _by_calibration(usable, pile, max_new, settings, seed, grouped=probe_groups is not None)
 
 
 MIN_PROBE_CLASSES = 4
@@ -139,7 +159,7 @@ MIN_PROBE_CLASSES = 4
 
 
 @dataclass(frozen=True)
-class _ProbeSet:
+class ProbeSet:
     """Points of one family of known classes."""
 
     features: Tensor
@@ -151,22 +171,22 @@ class _ProbeSet:
 # ---------------------------------------------------------------------------------------------- Algorithm 1
 
 
-def _by_paper(probes: list[_ProbeSet], pile: Tensor, max_new: int, settings: Estimate, seed: int) -> ClassEstimate:
+def _by_paper(probes: list[ProbeSet], pile: Tensor, max_new: int, settings: Estimate, seed: int) -> ClassEstimate:
     """Algorithm 1 once for each split; families of probes take turns."""
     generator = torch.Generator().manual_seed(seed)
-    splits = [
-        _PaperSplit(probes[i % len(probes)], pile, settings, generator, seed + i)
-        for i in range(max(settings.splits, len(probes)))
-    ]
-    answers, tables = [], []
-    for split in splits:
+    ks = range(max_new + 1)
+    answers: list[int] = []
+    seen: dict[str, list[list[float]]] = {name: [[] for _ in ks] for name in INDICES}
+    for i in range(max(settings.splits, len(probes))):
+        split = _PaperSplit(probes[i % len(probes)], pile, settings, generator, seed + i)
         looks = split.sweep(max_new)
         answers.append(split.count(looks))
-        tables.append(looks)
+        for k, look in looks.items():
+            for name, values in seen.items():
+                values[k].append(getattr(look, name))
     n_new = max(1, _round(sum(answers) / len(answers), settings.rounding))
-    curve = {"k": [float(k) for k in range(max_new + 1)]}
-    for name in ("accuracy", "silhouette"):
-        values = [[getattr(looks[k], name) for looks in tables if k in looks] for k in range(max_new + 1)]
+    curve = {"k": [float(k) for k in ks]}
+    for name, values in seen.items():
         curve[name] = [float(np.nanmean(v)) if v and not np.isnan(v).all() else math.nan for v in values]
     return ClassEstimate(n_new, _interval(answers, n_new, settings.coverage), curve, "paper", answers)
 
@@ -185,7 +205,7 @@ class _PaperSplit:
     """Anchors, validation probes and unlabelled points, ready for the sweep."""
 
     def __init__(
-        self, probe: _ProbeSet, pile: Tensor, settings: Estimate, generator: torch.Generator, seed: int
+        self, probe: ProbeSet, pile: Tensor, settings: Estimate, generator: torch.Generator, seed: int
     ) -> None:
         self.settings, self.seed = settings, seed
         self.n_probe_classes = probe.n_classes
@@ -229,8 +249,7 @@ class _PaperSplit:
         k = _round(sum(best) / 2, self.settings.rounding)
         if k in looks and not self.settings.rerun:
             labels = looks[k].labels
-        else:
-            # Another seed, for a second opinion on the same number.
+        else:  # a second opinion, from another seed; or a first one, where a coarse sweep has left this number out
             clusters = self.n_probe_classes + k
             again = kmeans(
                 self.points, clusters, anchors=self.anchors, restarts=self.settings.restarts, seed=self.seed + 1
@@ -275,6 +294,103 @@ def _silhouette_curve(pile: Tensor, max_new: int, settings: Estimate, seed: int)
         found = silhouette(pile, labels, sample=settings.silhouette_sample, seed=seed)
         scores.update(zip(runs, found.score.tolist(), strict=True))
     return scores
+
+
+# ---------------------------------------------------------------------------------------------- calibrated
+
+
+def calibrate(
+    probes: Sequence[ProbeSet], *, settings: Estimate | None = None, seed: int = 0, grouped: bool = True
+) -> Calibration:
+    """Learn from resampled groups of probe classes how to count classes; serves any number of piles.
+
+    With `grouped` each probe set is a group; otherwise groups of classes are drawn at random from each set.
+    """
+    settings = Estimate() if settings is None else settings
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.cat([torch.bincount(probe.labels.cpu(), minlength=probe.n_classes) for probe in probes])
+    largest = max(2.0, counts.double().median().item())
+    n_classes = max(probe.n_classes for probe in probes)
+    largest = max(2.0, min(largest, settings.tree_points / n_classes))
+    if settings.size_range is not None:
+        low, high = settings.size_range
+        shrink = min(1.0, largest / high)
+        sizes, typical, spread = (low * shrink, high * shrink), shrink * (low + high) / 2, 0.0
+    elif settings.class_size == "probes":
+        sizes, typical, spread = (largest, largest), largest, 0.0
+    else:
+        sizes, typical, spread = (min(4.0, largest), largest), largest, settings.size_spread
+    problems = []
+    n_draws = max(settings.probe_draws, 6 * len(probes))
+    for draw in range(n_draws):
+        which = draw % len(probes)
+        probe = probes[which]
+        wanted, unevenness = _draw_sizes(sizes, settings, generator)
+        n = probe.n_classes
+        if not grouped:  # a random half to all of the classes; halves count as groups of their own
+            n = int(torch.randint(max(3, n // 2), n + 1, (), generator=generator))
+            which = draw
+        classes = torch.randperm(probe.n_classes, generator=generator)[:n]
+        points = draw_problem(probe.features, probe.labels, classes, wanted, unevenness, generator)
+        problems.append(KnownProblem(which, n, _portray(points, settings, seed)))
+    return Calibration(problems, typical_size=typical, size_spread=spread)
+
+
+def _draw_sizes(sizes: tuple[float, float], settings: Estimate, generator: torch.Generator) -> tuple[float, float]:
+    """Mean class size and its relative half-range for one resampled problem."""
+    low, high = sizes
+    if settings.size_range is not None:
+        return (low + high) / 2, (high - low) / (high + low)
+    a, b = torch.rand(2, generator=generator).tolist()
+    if settings.class_size == "probes":
+        return high, 0.0
+    # A little beyond the largest, cut off there, so that the full size is well represented.
+    return min(high, math.exp(math.log(low) + a * (math.log(1.2 * high) - math.log(low)))), 0.8 * b
+
+
+def _portray(points: Tensor, settings: Estimate, seed: int) -> Portrait:
+    return portray(points, components=settings.components, normalise=settings.normalise, seed=seed)
+
+
+def count_classes(
+    calibration: Calibration, pile: Tensor, *, max_new: int = 100, settings: Estimate | None = None, seed: int = 0
+) -> ClassEstimate:
+    """Apply a calibration to the points of a pile (n, d)."""
+    settings = Estimate() if settings is None else settings
+    generator = torch.Generator().manual_seed(seed)
+    keep = min(len(pile), settings.tree_points)
+    portraits = [_portray(_sample(pile, keep, generator), settings, seed)]
+    # Classes larger than any probe class: fewer points of each make the pile comparable, their number stays.
+    limit = calibration.typical + 0.2
+    while calibration.log_size(portraits[0]) > limit and keep > 8 * max_new and calibration.spread > 0:
+        keep = max(8 * max_new, keep // 2)
+        portraits = [_portray(_sample(pile, keep, generator), settings, seed)]
+    if keep < len(pile):
+        portraits += [_portray(_sample(pile, keep, generator), settings, seed) for _ in range(settings.splits - 1)]
+    counts = [min(max_new, portrait.clusters(calibration.threshold(portrait))) for portrait in portraits]
+    n_new = int(np.median(counts))
+    answers = [min(max_new, answer) for portrait in portraits for answer in calibration.answers(portrait)]
+    first = portraits[0]
+    ks = range(1, min(max_new, first.n - 1) + 1)
+    curve = {
+        "k": [float(k) for k in ks],
+        "height": [math.exp(first.cut(k)) for k in ks],
+        "threshold": [math.exp(calibration.threshold(first))] * len(ks),
+    }
+    return ClassEstimate(n_new, _interval(answers, n_new, settings.coverage), curve, "calibrated", answers)
+
+
+def _sample(pile: Tensor, keep: int, generator: torch.Generator) -> Tensor:
+    if keep >= len(pile):
+        return pile
+    return pile[torch.randperm(len(pile), generator=generator)[:keep].to(pile.device)]
+
+
+def _by_calibration(
+    probes: list[ProbeSet], pile: Tensor, max_new: int, settings: Estimate, seed: int, *, grouped: bool
+) -> ClassEstimate:
+    calibration = calibrate(probes, settings=settings, seed=seed, grouped=grouped)
+    return count_classes(calibration, pile, max_new=max_new, settings=settings, seed=seed)
 
 
 # ---------------------------------------------------------------------------------------------- shared
@@ -335,7 +451,7 @@ def _as_integers(values: Features, name: str, length: int) -> NDArray[np.int64]:
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
-def _probe_sets(features: Features, labels: Features, groups: Features | None, pile: Tensor) -> list[_ProbeSet]:
+def probe_sets(features: Features, labels: Features, groups: Features | None, pile: Tensor) -> list[ProbeSet]:
     """The probe points, one set for each family."""
     if np.size(labels if not isinstance(labels, Tensor) else labels.cpu().numpy()) == 0:
         return []
@@ -349,5 +465,5 @@ def _probe_sets(features: Features, labels: Features, groups: Features | None, p
         members = np.flatnonzero(families == family)
         names, inner = np.unique(classes[members], return_inverse=True)
         index = torch.from_numpy(members).to(pile.device)
-        sets.append(_ProbeSet(tensor[index], torch.from_numpy(inner).to(pile.device), len(names)))
+        sets.append(ProbeSet(tensor[index], torch.from_numpy(inner).to(pile.device), len(names)))
     return sets

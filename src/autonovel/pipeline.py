@@ -25,10 +25,8 @@ from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
 from autonovel.progress import Silent
-from autonovel.recipes import Recipe, from_dict
+from autonovel.recipes import Recipe, fit_to_data, from_dict
 from autonovel.runs import PREDICTION_FIELDS, Run, StageCheckpoint, versions
-
-_EARLY_STAGES = ("pretrain", "supervised")
 
 
 @dataclass
@@ -52,16 +50,22 @@ class Pipeline:
     reporter: Silent = field(default_factory=Silent)
 
     def __post_init__(self) -> None:
+        self.recipe, notes = fit_to_data(self.recipe, self.n_new)
+        for note in notes:
+            self.reporter.message(note)
         _check(self.data, self.recipe, self.n_new)
         self._rehearse()
 
-    def run(self, run: Run, *, truth: Truth | None = None, start_from: Run | None = None) -> Run:
+    def run(
+        self, run: Run, *, truth: Truth | None = None, start_from: Run | None = None, until: str | None = None
+    ) -> Run:
         """Do what is not done yet, and score it if there is a truth.
 
         Args:
             run: the folder.
             truth: the true classes, for scoring alone.
             start_from: another run whose first stages serve for this one too, if data and settings of them are the same.
+            until: stop after this stage; the folder then serves as ``start_from`` or is gone on with later.
         """
         config = self._config()
         with run.claim(config):
@@ -70,10 +74,10 @@ class Pipeline:
                 return run
             if start_from is not None:
                 self._take_over(start_from, run)
-            self._work(run, truth)
+            self._work(run, truth, until)
         return run
 
-    def _work(self, run: Run, truth: Truth | None) -> None:
+    def _work(self, run: Run, truth: Truth | None, until: str | None) -> None:
         started = time.perf_counter()
         device = self.mode.device
         images = DeviceImages.of(self.data, device, size=self.recipe.model.size)
@@ -86,6 +90,8 @@ class Pipeline:
             seconds[stage] = self._do_stage(stage, method, net, images, run)
             if stage == "supervised" and truth is not None:
                 baseline = answer(net, unlabelled, self.mode)
+            if stage == until:
+                return
         found = answer(net, unlabelled, self.mode)
         summary = self._summary(run, found) | {"seconds": seconds | {"total": time.perf_counter() - started}}
         if truth is not None:
@@ -230,7 +236,7 @@ class Pipeline:
         pixels = self.data.images[~self.data.is_known].reshape(len(actual), -1)
         result["kmeans"] = {}
         if baseline is not None:
-            clusters = kmeans(baseline.features.to(self.mode.device), n_true, seed=self.seed).labels.cpu().numpy()
+            clusters = kmeans(baseline.features, n_true, seed=self.seed).labels.numpy()
             result["kmeans"]["supervised_features"] = metrics.cluster_accuracy(actual, clusters)
         if pixels.shape[1] <= 1024 and len(pixels) <= 20_000:
             clusters = kmeans(torch.from_numpy(pixels).float(), n_true, seed=self.seed).labels.numpy()

@@ -67,7 +67,7 @@ class Training:
     """How the weights of a stage are trained."""
 
     epochs: int = 200
-    """Passes over the images of the stage."""
+    """Passes over the images of the stage; 0 takes what suits the data (recipes best and folder)."""
     batch: int = 128
     """Images in a step (before views are made of them)."""
     optimiser: Literal["sgd", "adam"] = "sgd"
@@ -271,7 +271,7 @@ def _best(preset: str) -> Recipe:
         ),
         joint=Joint(
             objective="swap",
-            epochs=int(200 * share),
+            epochs=0,
             batch=512,
             lr=0.4,
             weight_decay=1.5e-4,
@@ -312,6 +312,17 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
     "digits": ("small grey images, seconds on a CPU (the demo)", _digits),
     "best": ("the most accurate settings for small colour images: swapped prediction, all layers", _best),
 }
+
+
+def fit_to_data(recipe: Recipe, n_new: int) -> tuple[Recipe, list[str]]:
+    """The recipe with everything decided that it leaves to the data, and a sentence about each decision."""
+    notes = []
+    if recipe.joint.epochs == 0:
+        # with few classes a network trained for long memorises its own wrong targets
+        epochs = (100 if n_new <= 10 else 200) // (2 if recipe.preset == "fast" else 1)
+        recipe = replace(recipe, joint=replace(recipe.joint, epochs=epochs))
+        notes.append(f"joint training takes {epochs} epochs, for {n_new} new classes (--joint.epochs)")
+    return recipe, notes
 
 
 def describe_recipes() -> dict[str, str]:

@@ -171,10 +171,9 @@ def _recolour(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:
         return value[:, None, None, None]
 
     colour = pixels.shape[1] == 3
-    luma = pixels.new_tensor([0.299, 0.587, 0.114])[None, :, None, None] if colour else None
 
     def grey_of(x: Tensor) -> Tensor:
-        return x if luma is None else (x * luma).sum(1, keepdim=True)
+        return 0.299 * x[:, 0:1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:3] if colour else x
 
     if settings.jitter:
         strength, apply = settings.jitter, per_image(chance.coin(settings.jitter_chance))

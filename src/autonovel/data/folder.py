@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self.files = Files()
-        self._stamps: list[tuple[int, int, int, int]] = []
+        self._stamps = array("q")
 
     def add(self, path: str, label: str | None, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
@@ -61,7 +62,7 @@ class _Collector:
             self.files.labels.append(label)
             # Numbers of files and devices use all 64 bits on some systems.
             number, device = status.st_ino & (2**63 - 1), status.st_dev & (2**63 - 1)
-            self._stamps.append((status.st_size, status.st_mtime_ns, device, number))
+            self._stamps.extend((status.st_size, status.st_mtime_ns, device, number))
 
     def problem(self, path: str, reason: str, *, counts: bool = True) -> None:
         self.files.problems.append(Problem(printable(path), reason, counts=counts))
@@ -194,7 +195,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _promises_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+    return name[name.rfind(".") :].lower() in IMAGE_SUFFIXES
 
 
 def _starts_like_image(path: str) -> bool:

@@ -24,9 +24,9 @@ _ARCHIVES = frozenset({".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".bz2", ".x
 
 def open_sides(labelled: Any, unlabelled: Any) -> list[Side]:
     """Both sides listed, without files that are there twice, and without any labels on the unlabelled side."""
-    sides = [open_side(labelled, "labelled")] if labelled is not None else []
+    sides = [_open_side(labelled, "labelled")] if labelled is not None else []
     if unlabelled is not None:
-        side = open_side(unlabelled, "unlabelled")
+        side = _open_side(unlabelled, "unlabelled")
         if any(label is not None for label in side.labels):
             side.notes.append(f"The labels in {side.origin} are not used: it was given as the unlabelled side.")
             _forget_labels(side)
@@ -40,7 +40,7 @@ def open_sides(labelled: Any, unlabelled: Any) -> list[Side]:
     return sides
 
 
-def open_side(source: Any, role: str) -> Side:
+def _open_side(source: Any, role: str) -> Side:
     """One side from a path, a list of files, (images, labels), arrays, an ImageSet or a dataset object."""
     if isinstance(source, str | os.PathLike):
         return _from_path(Path(source), role)
@@ -91,9 +91,8 @@ def _from_path(path: Path, role: str) -> Side:
 
 
 def _from_files(files: Files, origin: str, place: str, prefix: str = "") -> Side:
-    side = Side([], [], FilePictures(files), origin, place=place, prefix=prefix)
-    _sync(side, files)
-    return side
+    """The ids follow when files that are there twice are out."""
+    return Side([], files.labels, FilePictures(files), origin, place=place, prefix=prefix)
 
 
 def _forget_labels(side: Side) -> None:

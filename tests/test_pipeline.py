@@ -1,0 +1,183 @@
+"""Whole runs on small real files: what the folder holds, resuming, honesty, refusals."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import autonovel as an
+from autonovel.data.images import ImageSet, Truth
+from autonovel.engine import Mode
+from autonovel.errors import InputError
+from autonovel.pipeline import Pipeline, look_at, restore
+from autonovel.recipes import Model, Recipe, Swap, get_recipe
+from autonovel.runs import Run
+from tests.small_data import write_small_cifar10
+
+
+def small_recipe(objective: str = "pairs", **joint: object) -> Recipe:
+    """A recipe of the real shape that takes a second."""
+    base = get_recipe("cifar10")
+    head = "cosine" if objective == "swap" else "linear"
+    swap = Swap(heads=2, hidden=16, projection=8)
+    return replace(
+        base,
+        model=Model(width=4, head=head, size=16),
+        pretrain=replace(base.pretrain, epochs=1, batch=50),
+        supervised=replace(base.supervised, epochs=2, batch=50, lr=0.01),
+        joint=replace(base.joint, objective=objective, epochs=3, batch=50, lr=0.01, ramp=2, swap=swap, **joint),
+    )
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageSet, Truth]:
+    folder = tmp_path_factory.mktemp("cifar")
+    write_small_cifar10(folder, per_class=20)
+    return an.load_benchmark("cifar10", folder, unverified=True)
+
+
+def discover(cifar: tuple[ImageSet, Truth], out: Path, recipe: Recipe, **options: object) -> Run:
+    images, truth = cifar
+    return an.discover(images, out=out, n_new=5, recipe=recipe, truth=truth, device="cpu", **options)
+
+
+@pytest.mark.parametrize(("objective", "incremental"), [("pairs", False), ("pairs", True), ("swap", True)])
+def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, incremental: bool) -> None:
+    run = discover(cifar, tmp_path / "run", small_recipe(objective, incremental=incremental))
+    images, truth = cifar
+    hidden = int((~images.is_known).sum())
+    names = {path.name for path in run.path.iterdir()}
+    assert names == {
+        "config.json", "metrics.jsonl", "pretrain.safetensors", "supervised.safetensors", "joint.safetensors", "state",
+        "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv",
+    }  # fmt: skip
+    summary = run.summary
+    assert summary["n_known"] == 5
+    assert summary["n_new"] == 5
+    assert summary["images"] == {"known": len(images) - hidden, "unlabelled": hidden}
+    assert 0.2 <= summary["acc_new"] <= 1
+    assert set(summary["test"]) == {"separate", "single", "fixed"}
+    assert set(summary["seconds"]) == {"pretrain", "supervised", "joint", "total"}
+    assert len(run.labels) == len(run.features) == hidden
+    assert np.bincount(run.labels, minlength=5).tolist() == summary["cluster_sizes"]
+    assert [m["stage"] for m in run.metrics] == ["pretrain"] + ["supervised"] * 2 + ["joint"] * 3
+    assert json.loads((run.path / "config.json").read_text())["run"]["recipe"]["joint"]["objective"] == objective
+    # the saved network gives the saved answers
+    mode = Mode.of("cpu")
+    net, recipe = restore(run, mode)
+    answers = look_at(net, recipe, torch.from_numpy(images.images[~images.is_known]), mode)
+    assert answers.new is not None
+    assert answers.new.argmax(1).tolist() == run.labels.tolist()
+    assert answers.joint.shape == (hidden, 10)
+
+
+def test_permuting_hidden_labels_changes_no_bit_of_the_model(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    shuffled = truth.labels.copy()
+    hidden = np.flatnonzero(~images.is_known)
+    shuffled[hidden] = np.random.default_rng(0).permutation(shuffled[hidden])
+    for objective in ("pairs", "swap"):
+        recipe = small_recipe(objective)
+        one = discover(cifar, tmp_path / f"{objective}-one", recipe)
+        other = discover((images, replace(truth, labels=shuffled)), tmp_path / f"{objective}-other", recipe)
+        for stage in ("pretrain", "supervised", "joint"):
+            a, b = one.read_tensors(f"{stage}.safetensors")[0], other.read_tensors(f"{stage}.safetensors")[0]
+            assert a.keys() == b.keys()
+            assert all(torch.equal(a[name], b[name]) for name in a)
+        assert one.labels.tolist() == other.labels.tolist()
+
+
+def test_a_second_call_does_nothing_and_another_recipe_is_refused(cifar, tmp_path: Path) -> None:
+    recipe = small_recipe()
+    run = discover(cifar, tmp_path / "run", recipe)
+    before = {path: path.stat().st_mtime_ns for path in run.path.iterdir() if path.is_file()}
+    discover(cifar, tmp_path / "run", recipe)
+    assert before == {path: path.stat().st_mtime_ns for path in run.path.iterdir() if path.is_file()}
+    with pytest.raises(InputError, match=r"another run \(recipe\.joint\.top_k is 5 there, 3 now\)"):
+        discover(cifar, tmp_path / "run", replace(recipe, joint=replace(recipe.joint, top_k=3)))
+    with pytest.raises(InputError, match="seed is 0 there, 7 now"):
+        discover(cifar, tmp_path / "run", recipe, seed=7)
+
+
+def test_first_stages_of_another_run_serve_again(cifar, tmp_path: Path) -> None:
+    recipe = small_recipe()
+    first = discover(cifar, tmp_path / "first", recipe)
+    second = discover(cifar, tmp_path / "second", recipe, seed=1, start_from=first.path)
+    for stage in ("pretrain", "supervised"):
+        assert (first.path / f"{stage}.safetensors").read_bytes() == (second.path / f"{stage}.safetensors").read_bytes()
+    assert {m["stage"] for m in second.metrics} == {"joint"}
+    # other settings of stage 2: only stage 1 is taken
+    changed = replace(recipe, supervised=replace(recipe.supervised, lr=0.02))
+    third = discover(cifar, tmp_path / "third", changed, start_from=first.path)
+    assert {m["stage"] for m in third.metrics} == {"supervised", "joint"}
+
+
+def test_until_stops_after_a_stage_and_the_rest_follows(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    pipeline = Pipeline(images, small_recipe(), 5, 0, Mode.of("cpu"))
+    run = pipeline.run(Run(tmp_path / "run"), until="supervised")
+    assert not run.finished
+    with pytest.raises(InputError, match="not finished"):
+        _ = run.summary
+    assert pipeline.run(run).finished
+    assert "acc_new" not in run.summary
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"n_new": 1}, "--n-new is 1; there must be at least 2"),
+        ({"n_new": 101}, "100 unlabelled images, fewer than the 101"),
+        ({"top_k": 500}, "top_k is 500, but features have 32 components"),
+        ({"train_from": "layer9"}, "no block 'layer9'"),
+        ({"epochs": 0, "objective": "swap"}, None),
+        ({"batch": 1}, "--joint.batch is 1"),
+        ({"lr": -1.0}, "--joint.lr is -1.0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_training(cifar, change: dict[str, object], sentence: str | None) -> None:
+    images, _ = cifar
+    change = dict(change)
+    n_new = change.pop("n_new", 5)
+    recipe = small_recipe()
+    recipe = replace(recipe, joint=replace(recipe.joint, **change))
+    if sentence is None:  # 0 epochs: decided by the data
+        assert Pipeline(images, recipe, 5).recipe.joint.epochs > 0
+        return
+    with pytest.raises(InputError, match=sentence):
+        Pipeline(images, recipe, n_new)
+
+
+def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:
+    recipe = small_recipe()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "letter.txt").write_text("mine")
+    with pytest.raises(InputError, match="not empty and holds no run"):
+        discover(cifar, tmp_path / "foreign", recipe)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        discover(cifar, tmp_path / "file", recipe)
+    run = discover(cifar, tmp_path / "run", recipe)
+    shutil.copytree(run.path, tmp_path / "damaged")
+    (tmp_path / "damaged" / "summary.json").unlink()
+    (tmp_path / "damaged" / "joint.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match=r"joint\.safetensors cannot be read"):
+        discover(cifar, tmp_path / "damaged", recipe)
+    with pytest.raises(InputError, match="no run in"):
+        an.load(tmp_path / "nowhere")
+
+
+def test_naming_a_cluster(cifar, tmp_path: Path) -> None:
+    run = discover(cifar, tmp_path / "run", small_recipe())
+    cluster = int(run.labels[0])
+    run.name(cluster, "heron")
+    again = an.load(run.path)
+    assert again.names == {cluster: "heron"}
+    assert again.predictions[0]["name"] == "heron"
+    assert again.labels.tolist() == run.labels.tolist()
+    with pytest.raises(InputError, match="no cluster 5"):
+        run.name(5, "stork")
