@@ -2,8 +2,8 @@
 
     python benchmarks/cifar.py --root DATA --work RUNS --commit HASH paper-cifar10 best-cifar10,best-cifar100
 
-Plans run at the same time; those joined by a comma run one after the other. paper-*: stages 1 and 2 once, then stage 3 for every seed, with and
-without the incremental head. best-*: swapped prediction, one seed.
+Plans run at the same time; those joined by a comma run one after the other. paper-*: stages 1 and 2 once, then stage 3
+for every seed, with and without the incremental head. best-*: swapped prediction, one seed.
 """
 
 from __future__ import annotations
@@ -83,8 +83,15 @@ def main() -> None:
             pipeline = Pipeline(images, settings, n_new, seed, Mode.of(args.device), Log(name))
             run = pipeline.run(Run(args.work / name), truth=truth, start_from=start, until=until)
             if until is None:
-                row = {"benchmark": benchmark, "incremental": incremental, "together": together, "date": str(date.today())}
-                row |= {"commit": args.commit} | {k: v for k, v in run.summary.items() if k not in ("confusion", "matched")}
+                row = {
+                    "benchmark": benchmark,
+                    "incremental": incremental,
+                    "together": together,
+                    "date": str(date.today()),
+                }
+                row |= {"commit": args.commit} | {
+                    k: v for k, v in run.summary.items() if k not in ("confusion", "matched")
+                }
                 with _writing, args.results.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(f"RESULT {name} acc {run.summary['acc_new']:.4f} {json.dumps(run.summary['kmeans'])}", flush=True)

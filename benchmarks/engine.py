@@ -1,8 +1,8 @@
 """Seconds per training epoch of every stage at the size of CIFAR-10, on random images (speed does not depend on the picture).
 
-    python benchmarks/engine.py                                       every stage, the fastest mode of this device
-    python benchmarks/engine.py --stages joint --together 4           four runs at once against one
-    python benchmarks/engine.py --stages joint --profile              where the time of a step goes
+python benchmarks/engine.py                                       every stage, the fastest mode of this device
+python benchmarks/engine.py --stages joint --together 4           four runs at once against one
+python benchmarks/engine.py --stages joint --profile              where the time of a step goes
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def prepare(stage: str, mode: Mode, epochs: int) -> tuple[Net, Method]:
 
 def measure(stage: str, data: ImageSet, mode: Mode, epochs: int) -> dict[str, object]:
     net, method = prepare(stage, mode, epochs + 1)
-    images = DeviceImages.of(data, mode.device)
+    images = DeviceImages(data, mode.device)
     seconds: list[float] = []
     started = time.perf_counter()
     train(net, method, images, mode, key=(0, "joint"), on_epoch=lambda e: seconds.append(e.seconds))
@@ -65,7 +65,7 @@ def measure(stage: str, data: ImageSet, mode: Mode, epochs: int) -> dict[str, ob
 
 def profile(stage: str, data: ImageSet, mode: Mode) -> None:
     net, method = prepare(stage, mode, 1)
-    images = DeviceImages.of(data, mode.device)
+    images = DeviceImages(data, mode.device)
     net.freeze(method.settings.train_from)
     net.train()
     net.precision = mode.precision
@@ -106,7 +106,12 @@ def main() -> None:
             started = time.perf_counter()
             rows = side_by_side([lambda s=stage: measure(s, data, mode, args.epochs) for _ in range(args.together)])
             epoch = max(r["epoch_s"] for r in rows)
-            out = {"stage": stage, "together": args.together, "epoch_s": epoch, "ratio_to_one": round(epoch / row["epoch_s"], 2)}
+            out = {
+                "stage": stage,
+                "together": args.together,
+                "epoch_s": epoch,
+                "ratio_to_one": round(epoch / row["epoch_s"], 2),
+            }
             print(json.dumps(out | {"wall_s": round(time.perf_counter() - started, 1)}), flush=True)
         if args.profile:
             profile(stage, data, mode)

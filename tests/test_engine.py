@@ -62,7 +62,7 @@ def trained(kind: str, mode: Mode, epochs: int = 2, **options: object) -> tuple[
         method.prepare(net)
     net.to(mode.device, memory_format=torch.channels_last)
     losses: list[dict[str, object]] = []
-    images = DeviceImages.of(data, mode.device)
+    images = DeviceImages(data, mode.device)
     train(net, method, images, mode, key=(0, "joint"), on_epoch=lambda e: losses.append(e.losses), **options)
     return net, losses
 
@@ -128,7 +128,7 @@ def test_interrupted_training_ends_bit_identical(kind: str) -> None:
     def stop_after_first(epoch: object) -> None:
         raise Stop
 
-    mode, images = Mode.of("cpu"), DeviceImages.of(data, torch.device("cpu"))
+    mode, images = Mode.of("cpu"), DeviceImages(data, torch.device("cpu"))
     for _ in range(2):
         net, method = start()
         with pytest.raises(Stop):
@@ -148,7 +148,7 @@ def test_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_last_good_s
         method = KnownClasses(recipe, data.n_known)
         method.prepare(net)
     memory = Memory()
-    images = DeviceImages.of(data, torch.device("cpu"))
+    images = DeviceImages(data, torch.device("cpu"))
 
     def poison(epoch: object) -> None:
         with torch.no_grad():
@@ -160,6 +160,32 @@ def test_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_last_good_s
     state, done = memory.kept
     assert done == 1
     assert all(value.isfinite().all() for value in state.values())
+
+
+def test_an_epoch_is_told_before_it_is_kept() -> None:
+    # the other way round, a run killed in between goes on without any record of that epoch's losses
+    events: list[tuple[str, int]] = []
+
+    class Recorder(Memory):
+        def save(self, state: State, epochs_done: int) -> None:
+            events.append(("kept", epochs_done))
+
+    data, recipe = tiny_images(), tiny_recipe("supervised", 3)
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=16)
+        method = KnownClasses(recipe, data.n_known)
+        method.prepare(net)
+    train(
+        net,
+        method,
+        DeviceImages(data, torch.device("cpu")),
+        Mode.of("cpu"),
+        key=(0, "supervised"),
+        checkpoint=Recorder(),
+        on_epoch=lambda epoch: events.append(("told", epoch.number + 1)),
+        checkpoint_seconds=0,
+    )
+    assert events == [(event, number) for number in (1, 2, 3) for event in ("told", "kept")]
 
 
 def test_unknown_device_is_refused() -> None:

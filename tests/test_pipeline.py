@@ -69,7 +69,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     # the saved network gives the saved answers
     mode = Mode.of("cpu")
     net, recipe = restore(run, mode)
-    answers = look_at(net, recipe, torch.from_numpy(images.images[~images.is_known]), mode)
+    answers = look_at(net, recipe, images.subset(~images.is_known), mode)
     assert answers.new is not None
     assert answers.new.argmax(1).tolist() == run.labels.tolist()
     assert answers.joint.shape == (hidden, 10)

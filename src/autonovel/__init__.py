@@ -1,7 +1,7 @@
 """autonovel: discover the new classes in a pile of unlabelled images, using what is known about labelled ones.
 
 >>> import autonovel as an
->>> run = an.discover("photos/known", "photos/unknown", n_new=5, out="runs/birds")      # doctest: +SKIP
+>>> run = an.discover("photos/known", "photos/unknown", out="runs/birds")                # doctest: +SKIP
 >>> run.summary["n_new"]                                                                # doctest: +SKIP
 5
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from autonovel.api import AutoNovel, discover
+    from autonovel.api import AutoNovel, cluster, discover
     from autonovel.data.benchmarks import load_benchmark
     from autonovel.data.images import ImageSet, Truth
     from autonovel.errors import AutonovelWarning, InputError, TrainingError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
 _HOMES = {
     "AutoNovel": "api",
+    "cluster": "api",
     "discover": "api",
     "load_benchmark": "data.benchmarks",
     "ImageSet": "data.images",
@@ -46,6 +47,7 @@ __all__ = [
     "Run",
     "TrainingError",
     "Truth",
+    "cluster",
     "discover",
     "estimate_classes",
     "get_recipe",

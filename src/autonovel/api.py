@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from autonovel.data.images import ImageSet, Truth, as_uint8
+from autonovel.data.images import ImageSet, Truth
+from autonovel.data.problems import Problem, write_problems
+from autonovel.data.sources import load_images
 from autonovel.engine import Answers, Mode
 from autonovel.errors import InputError
+from autonovel.estimate import ClassEstimate
 from autonovel.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
@@ -29,23 +31,26 @@ def discover(
     unlabelled: Any = None,
     *,
     out: Path_,
-    n_new: int,
-    recipe: str | Recipe = "best",
+    n_new: int | str = "auto",
+    recipe: str | Recipe = "folder",
     preset: str = "paper",
     incremental: bool | None = None,
     seed: int = 0,
     device: str = "auto",
     truth: Truth | None = None,
     start_from: Path_ | None = None,
+    cache: Path_ | None = None,
     reporter: Silent | None = None,
 ) -> Run:
     """Discover the new classes among unlabelled images.
 
     Args:
-        labelled: images of the known classes: an ImageSet or (images, labels) arrays.
-        unlabelled: the images to sort: an ImageSet or an array. Left out, ``labelled`` is one pile with -1 where unlabelled.
+        labelled: images of the known classes: a folder with one sub-folder per class, a CSV or Parquet table (path, label),
+            (images, labels) arrays, an ImageSet, a Hugging Face or torch dataset. None clusters without any labels.
+        unlabelled: the images to sort, in any of these forms without labels. Left out, ``labelled`` is one pile in which
+            some images have no label (or -1).
         out: the run folder. A folder of the same run is gone on with.
-        n_new: how many new classes there are.
+        n_new: how many new classes there are; 'auto' estimates it.
         recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.recipes.Recipe`.
         preset: paper, reference or fast.
         incremental: train a joint head for known and new classes; as the recipe says when left out.
@@ -53,43 +58,81 @@ def discover(
         device: cpu, cuda or auto.
         truth: the true classes, for scoring alone.
         start_from: a run whose first stages are used again where their settings and the data are the same.
+        cache: folder for decoded images; the user's cache folder when left out.
         reporter: sees the progress.
 
     Returns:
         The finished run.
     """
-    data = _one_pile(labelled, unlabelled)
+    pipeline, problems = _prepare(
+        labelled, unlabelled, n_new, recipe, preset, incremental, seed, device, cache, reporter or Silent()
+    )
+    run = pipeline.run(Run(out), truth=truth, start_from=None if start_from is None else load(start_from))
+    if problems:
+        write_problems(problems, run.path / "problems.csv")
+    return run
+
+
+def estimate(
+    labelled: Any,
+    unlabelled: Any = None,
+    *,
+    out: Path_,
+    recipe: str | Recipe = "folder",
+    preset: str = "paper",
+    seed: int = 0,
+    device: str = "auto",
+    cache: Path_ | None = None,
+    reporter: Silent | None = None,
+) -> ClassEstimate:
+    """How many new classes are there? The first stages of :func:`discover`, which can go on from the same folder."""
+    pipeline, _ = _prepare(labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent())
+    run = pipeline.run(Run(out), until="estimate")
+    return ClassEstimate(**run.read_json("estimate.json"))
+
+
+def cluster(images: Any, k: int, *, out: Path_, recipe: str | Recipe = "cluster", **options: Any) -> Run:
+    """Sort images into k clusters without any labels: :func:`discover` with nothing known."""
+    return discover(None, images, out=out, n_new=k, recipe=recipe, **options)
+
+
+def _prepare(
+    labelled: Any,
+    unlabelled: Any,
+    n_new: int | str,
+    recipe: str | Recipe,
+    preset: str,
+    incremental: bool | None,
+    seed: int,
+    device: str,
+    cache: Path_ | None,
+    reporter: Silent,
+) -> tuple[Pipeline, list[Problem]]:
+    if not (n_new == "auto" or (isinstance(n_new, int) and not isinstance(n_new, bool))):
+        raise InputError(f"n_new is {n_new!r}; give a whole number or 'auto'.")
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     if incremental is not None:
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
-    pipeline = Pipeline(data, settings, n_new, seed, Mode.of(device), reporter or Silent())
-    return pipeline.run(Run(out), truth=truth, start_from=None if start_from is None else load(start_from))
+    mode = Mode.of(device)
+    if isinstance(labelled, ImageSet) and unlabelled is None:
+        data, problems = labelled, []
+    else:
+        loaded = load_images(
+            labelled,
+            unlabelled,
+            size=settings.model.size or None,
+            cache=Path(cache) if cache is not None else default_cache(),
+            progress=reporter.counter("reading images"),
+        )
+        data, problems = loaded.images, loaded.problems
+        for note in loaded.notes:
+            reporter.message(note)
+    return Pipeline(data, settings, None if n_new == "auto" else int(n_new), seed, mode, reporter), problems
 
 
-def _one_pile(labelled: Any, unlabelled: Any) -> ImageSet:
-    """Both sides as one image set, the labelled images first."""
-
-    def as_set(side: Any) -> ImageSet:
-        if isinstance(side, ImageSet):
-            return side
-        if isinstance(side, tuple) and len(side) == 2:
-            return ImageSet.from_arrays(*side)
-        return ImageSet.from_arrays(side)
-
-    first = as_set(labelled)
-    if unlabelled is None:
-        return first
-    second = as_set(unlabelled)
-    if second.is_known.any():
-        raise InputError("The unlabelled images come with labels; give them without, or as one pile with -1 where unlabelled.")
-    if first.images.shape[1:] != second.images.shape[1:]:
-        raise InputError(f"Labelled images are {first.images.shape[1:]}, unlabelled ones {second.images.shape[1:]}; sizes must agree.")
-    return ImageSet(
-        np.concatenate([first.images, second.images]),
-        np.concatenate([first.labels, second.labels]),
-        tuple(f"labelled/{i}" for i in first.ids) + tuple(f"unlabelled/{i}" for i in second.ids),
-        first.class_names,
-    )
+def default_cache() -> Path:
+    """Where decoded images are kept: autonovel in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autonovel"
 
 
 class AutoNovel:
@@ -98,7 +141,7 @@ class AutoNovel:
     A thin face of the same pipeline as :func:`discover`.
 
     Args:
-        n_new: how many new classes there are among the unlabelled images.
+        n_new: how many new classes there are among the unlabelled images; 'auto' estimates it.
         recipe: a name or a :class:`~autonovel.recipes.Recipe`.
         preset: paper, reference or fast.
         seed: everything random depends on it.
@@ -121,8 +164,8 @@ class AutoNovel:
 
     def __init__(
         self,
-        n_new: int = 5,
-        recipe: str | Recipe = "best",
+        n_new: int | str = "auto",
+        recipe: str | Recipe = "folder",
         preset: str = "paper",
         seed: int = 0,
         device: str = "auto",
@@ -151,6 +194,12 @@ class AutoNovel:
 
     def __repr__(self) -> str:
         return f"AutoNovel({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def __sklearn_tags__(self) -> Any:
+        # asked for by scikit-learn's own tools (check_is_fitted, Pipeline); imported here, as nothing else needs it
+        from sklearn.base import BaseEstimator
+
+        return BaseEstimator().__sklearn_tags__()
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> AutoNovel:
         """Learn known and new classes from images X (n, h, w[, c]) and labels y (n,), -1 where unlabelled."""
@@ -185,7 +234,8 @@ class AutoNovel:
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
         """The most probable class of each image, as in ``classes_``."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(1)])
+        chance = self.predict_proba(X)  # first, because it says so where there is no fit and hence no classes_
+        return np.asarray(self.classes_[chance.argmax(1)])
 
     def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The features of each image."""
@@ -198,10 +248,10 @@ class AutoNovel:
     def _answers(self, X: npt.ArrayLike) -> Answers:
         if not hasattr(self, "_net"):
             raise InputError("This AutoNovel has not been fitted; call fit(X, y) first.")
-        images = as_uint8(np.asarray(X))
-        if images.shape[1:] != self._shape:
-            raise InputError(f"The images have shape {images.shape[1:]}; the model was fitted on {self._shape}.")
-        return look_at(self._net, self._recipe, torch.from_numpy(np.ascontiguousarray(images)), self._mode)
+        images = ImageSet.from_arrays(X)
+        if images.images.shape[1:] != self._shape:
+            raise InputError(f"The images have shape {images.images.shape[1:]}; the model was fitted on {self._shape}.")
+        return look_at(self._net, self._recipe, images, self._mode)
 
 
 def _class_labels(y: npt.NDArray[Any], class_names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:

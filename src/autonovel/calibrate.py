@@ -68,6 +68,8 @@ def principal_components(x: Tensor, components: int) -> Tensor:
     """Coordinates (n, at most `components`) along the directions of largest variance, mean 0."""
     x = x - x.mean(0)
     small = x @ x.T if x.shape[0] < x.shape[1] else x.T @ x
+    values: Tensor
+    vectors: Tensor
     values, vectors = torch.linalg.eigh(small)
     vectors = vectors[:, -components:]
     if x.shape[0] < x.shape[1]:

@@ -43,23 +43,75 @@ class Demo(Common):
 
 
 @dataclass(frozen=True)
-class Discover(Common):
-    """Discover the new classes of a benchmark with the paper's split."""
+class Source(Common):
+    """Options of every verb that reads labelled and unlabelled images."""
+
+    labelled: Annotated[Path | None, tyro.conf.Positional] = None
+    """Images of the known classes: a folder with one sub-folder per class, or a CSV or Parquet table (path,label)."""
+    unlabelled: Annotated[Path | None, tyro.conf.Positional] = None
+    """The images to sort: a folder or a table. Left out, LABELLED is a table in which some labels are empty."""
+    data: str = ""
+    """A benchmark instead of LABELLED and UNLABELLED, for example cifar10."""
+    root: Path = Path("data")
+    """The folder with the benchmark's files."""
+    recipe: str = ""
+    """The recipe to start from; folder, or the benchmark's own, when left out. Every field of it is a flag below."""
+    unverified: bool = False
+    """Use data files whose checksum differs from the published one."""
+    cache: Path | None = None
+    """Folder for decoded images; the user's cache folder when left out."""
+
+
+@dataclass(frozen=True)
+class Discover(Source):
+    """Discover the new classes among unlabelled images."""
 
     out: Path = Path("runs/discover")
     """The run folder. The same command with the same folder goes on where it stopped."""
-    data: str = ""
-    """The benchmark, for example cifar10."""
-    root: Path = Path("data")
-    """The folder with the benchmark's files."""
-    n_new: int = 0
-    """How many new classes to look for; 0 takes the benchmark's true number."""
-    recipe: str = ""
-    """The recipe to start from; the benchmark's own when left out. Every field of it is a flag below."""
+    n_new: int | Literal["auto", "true"] = "auto"
+    """How many new classes to look for; auto estimates it, true takes the benchmark's own number."""
     start_from: Path | None = None
     """A run whose first stages are used again where data and settings are the same."""
+
+
+@dataclass(frozen=True)
+class EstimateClasses(Source):
+    """Estimate how many new classes there are among unlabelled images."""
+
+    out: Path = Path("runs/estimate")
+    """The run folder; discover can go on from it."""
+
+
+@dataclass(frozen=True)
+class Cluster(Common):
+    """Sort images into K clusters without any labels."""
+
+    images: Annotated[Path | None, tyro.conf.Positional] = None
+    """A folder or a table of images."""
+    k: int = 10
+    """How many clusters."""
+    out: Path = Path("runs/cluster")
+    """The run folder."""
+    data: str = ""
+    """A benchmark instead of IMAGES: cifar10-all, cifar100-20 or stl10."""
+    root: Path = Path("data")
+    """The folder with the benchmark's files."""
+    recipe: str = "cluster"
+    """The recipe to start from; every field of it is a flag below."""
     unverified: bool = False
     """Use data files whose checksum differs from the published one."""
+    cache: Path | None = None
+    """Folder for decoded images; the user's cache folder when left out."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Verify the files of a benchmark, or download them."""
+
+    name: Annotated[str, tyro.conf.Positional] = ""
+    """The benchmark; all are listed when left out."""
+    root: Path = Path("data")
+    """The folder with the files."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +137,11 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
     from autonovel.report.plots import draw_clusters
 
     images, truth = load_benchmark("digits", None)
+    n_new = len(truth.class_names) - images.n_known
     run = discover(
         images,
         out=options.out,
-        n_new=len(truth.class_names) - images.n_known,
+        n_new=n_new,
         recipe=recipe,
         seed=options.seed,
         device=options.device,
@@ -96,33 +149,115 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
         reporter=reporter(),
     )
     picture = draw_clusters(run, images, truth)
-    _print_result(run.summary, options.json)
+    _print_result(run.summary, options)
     if not options.json:
         print(f"The clusters as a picture: {picture}")
-        print(f"Everything else: {options.out}")
 
 
 def run_discover(options: Discover, recipe: Recipe) -> None:
     """``autonovel discover``."""
     from autonovel.api import discover
-    from autonovel.data.benchmarks import load_benchmark
     from autonovel.progress import reporter
 
-    images, truth = load_benchmark(options.data, options.root, unverified=options.unverified)
+    labelled, unlabelled, truth = _images(options)
+    n_new: int | str = options.n_new
+    if n_new == "true":
+        if truth is None:
+            raise InputError("--n-new true is for benchmarks; give the number of new classes, or auto.")
+        n_new = len(truth.class_names) - labelled.n_known
     run = discover(
-        images,
+        labelled,
+        unlabelled,
         out=options.out,
-        n_new=options.n_new or len(truth.class_names) - images.n_known,
+        n_new=n_new,
         recipe=recipe,
         seed=options.seed,
         device=options.device,
         truth=truth,
         start_from=options.start_from,
+        cache=options.cache,
         reporter=reporter(),
     )
-    _print_result(run.summary, options.json)
-    if not options.json:
-        print(f"Everything else: {options.out}")
+    _print_result(run.summary, options)
+
+
+def run_estimate(options: EstimateClasses, recipe: Recipe) -> None:
+    """``autonovel estimate``."""
+    from dataclasses import asdict
+
+    from autonovel.api import estimate
+    from autonovel.progress import reporter
+
+    labelled, unlabelled, truth = _images(options)
+    found = estimate(
+        labelled,
+        unlabelled,
+        out=options.out,
+        recipe=recipe,
+        seed=options.seed,
+        device=options.device,
+        cache=options.cache,
+        reporter=reporter(),
+    )
+    if options.json:
+        print(json.dumps(asdict(found)))
+        return
+    low, high = found.interval
+    print(f"{found.n_new} new classes, between {low} and {high} ({found.method})")
+    if truth is not None:
+        print(f"The truth is {len(truth.class_names) - labelled.n_known}.")
+    print(f"The curve: {options.out / 'estimate.json'}")
+
+
+def run_cluster(options: Cluster, recipe: Recipe) -> None:
+    """``autonovel cluster``."""
+    from autonovel.api import cluster
+    from autonovel.data.benchmarks import load_benchmark
+    from autonovel.progress import reporter
+
+    images: Any = options.images
+    truth = None
+    if options.data:
+        images, truth = load_benchmark(options.data, options.root, unverified=options.unverified)
+    elif images is None:
+        raise InputError("Give a folder or a table of images, or a benchmark with --data.")
+    run = cluster(
+        images,
+        options.k,
+        out=options.out,
+        recipe=recipe,
+        seed=options.seed,
+        device=options.device,
+        truth=truth,
+        cache=options.cache,
+        reporter=reporter(),
+    )
+    _print_result(run.summary, options)
+
+
+def run_data(options: Data) -> None:
+    """``autonovel data``."""
+    from autonovel.data.benchmarks import BENCHMARKS, fetch_benchmark
+
+    if options.name:
+        print(fetch_benchmark(options.name, options.root))
+        return
+    for name, text in BENCHMARKS.items():
+        print(f"{name:<14} {text}")
+
+
+def _images(options: Source) -> tuple[Any, Any, Any]:
+    """Labelled images, unlabelled images and, for a benchmark, the truth."""
+    from autonovel.data.benchmarks import load_benchmark
+
+    if options.data and options.labelled:
+        raise InputError("Give either folders or a benchmark (--data), not both.")
+    if options.data:
+        images, truth = load_benchmark(options.data, options.root, unverified=options.unverified)
+        return images, None, truth
+    if options.labelled is None:
+        raise InputError("Give a folder of labelled and one of unlabelled images, or a benchmark with --data.")
+    return options.labelled, options.unlabelled, None
 
 
 def run_recipes(options: Recipes) -> None:
@@ -151,6 +286,9 @@ Verb = tuple[type[Any], Callable[..., None]]
 VERBS: dict[str, Verb] = {
     "demo": (Demo, run_demo),
     "discover": (Discover, run_discover),
+    "estimate": (EstimateClasses, run_estimate),
+    "cluster": (Cluster, run_cluster),
+    "data": (Data, run_data),
     "recipes": (Recipes, run_recipes),
     "doctor": (Doctor, run_doctor),
 }
@@ -211,10 +349,11 @@ def _look_ahead(words: list[str], kind: type[Common]) -> tuple[str, str]:
                 return word.partition("=")[2]
         return default
 
-    default = "digits" if kind is Demo else ""
-    name = value("recipe", default)
-    if not name and kind is Discover:
-        name = _recipe_of(value("data", ""))
+    default = next(f.default for f in fields(kind) if f.name == "recipe")
+    name = value("recipe", str(default))
+    if not name:
+        benchmark = value("data", "")
+        name = _recipe_of(benchmark) if benchmark else "folder"
     return name, value("preset", "paper")
 
 
@@ -234,8 +373,8 @@ def _overview() -> str:
     return "\n".join([*lines, "", "autonovel COMMAND --help lists the options of a command."])
 
 
-def _print_result(summary: dict[str, Any], as_json: bool) -> None:
-    if as_json:
+def _print_result(summary: dict[str, Any], options: Any) -> None:
+    if options.json:
         print(json.dumps(summary))
         return
     from rich.console import Console
@@ -250,6 +389,9 @@ def _print_result(summary: dict[str, Any], as_json: bool) -> None:
         table.add_row(str(cluster), f"{size:,}", name, f"{hits / size:.1%}" if name and size else "")
     console = Console(width=100 if not sys.stdout.isatty() else None)
     console.print(table)
+    if summary.get("n_new_interval"):
+        low, high = summary["n_new_interval"]
+        print(f"The number of new classes was estimated: {summary['n_new']}, between {low} and {high}")
     if "acc_new" in summary:
         print(f"ACC {summary['acc_new']:.1%}   NMI {summary['nmi_new']:.3f}   ARI {summary['ari_new']:.3f}")
         for name, value in summary.get("kmeans", {}).items():
@@ -258,6 +400,7 @@ def _print_result(summary: dict[str, Any], as_json: bool) -> None:
             print(f"test split, {rule} matching: " + "  ".join(f"{part} {value:.1%}" for part, value in parts.items()))
     total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
     print(f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, recipe {summary['recipe']} ({summary['preset']})")
+    print(f"Everything else: {options.out}")
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:

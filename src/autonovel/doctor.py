@@ -29,7 +29,12 @@ def examine() -> Iterator[str]:
         yield f"CUDA: {torch.cuda.get_device_name()}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     else:
         yield "CUDA: none that torch can use; everything runs on the CPU"
-    for package, use in (("scipy", "scoring"), ("sklearn", "scoring, the demo"), ("matplotlib", "pictures"), ("rich", "tables")):
+    for package, use in (
+        ("scipy", "scoring"),
+        ("sklearn", "scoring, the demo"),
+        ("matplotlib", "pictures"),
+        ("rich", "tables"),
+    ):
         try:
             __import__(package)
         except ImportError:
@@ -38,7 +43,7 @@ def examine() -> Iterator[str]:
     rng = np.random.default_rng(0)
     data = ImageSet.from_arrays(rng.integers(0, 255, (64, 16, 16), dtype=np.uint8), np.repeat([0, 1, -1, -1], 16))
     recipe = get_recipe("digits", "fast")
-    images = DeviceImages.of(data, mode.device)
+    images = DeviceImages(data, mode.device)
     net = build(recipe.model, channels=1, size=16)
     KnownClasses(recipe, 2).prepare(net)
     method = joint_method(recipe, 2, 2)

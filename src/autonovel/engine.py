@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from autonovel.data.augment import make_key
-from autonovel.data.loader import DeviceImages
+from autonovel.data.loader import Images
 from autonovel.errors import InputError, TrainingError
 from autonovel.methods import Method, Progress
 from autonovel.models.net import Net
@@ -89,7 +89,7 @@ class Epoch:
 def train(
     net: Net,
     method: Method,
-    data: DeviceImages,
+    data: Images,
     mode: Mode,
     *,
     key: tuple[object, ...],
@@ -134,11 +134,12 @@ def train(
                         f"the state after epoch {done} is kept. A lower --{key[-1]}.lr usually helps."
                     )
                 good, done = _copy(_live(net, optimiser)), number + 1
+                # told before it is kept: a run that is killed in between does the epoch again, and loses no record of one
+                if on_epoch is not None:
+                    on_epoch(Epoch(number, losses, settings.lr_at(number), time.perf_counter() - started))
                 if checkpoint is not None and time.monotonic() - saved > checkpoint_seconds:
                     checkpoint.save(good, done)
                     saved = time.monotonic()
-                if on_epoch is not None:
-                    on_epoch(Epoch(number, losses, settings.lr_at(number), time.perf_counter() - started))
         except BaseException:
             if checkpoint is not None and done:
                 checkpoint.save(good, done)
@@ -149,7 +150,7 @@ class _Step:
     """One training step as work on tensors that keep their place, and an epoch as a loop over it."""
 
     def __init__(
-        self, net: Net, method: Method, data: DeviceImages, optimiser: torch.optim.Optimizer, mode: Mode, shape: torch.Size
+        self, net: Net, method: Method, data: Images, optimiser: torch.optim.Optimizer, mode: Mode, shape: torch.Size
     ) -> None:
         self._net, self._method, self._data, self._optimiser, self._mode = net, method, data, optimiser, mode
         device = mode.device
@@ -165,6 +166,7 @@ class _Step:
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True)
         self._go: Callable[[], None] = self._advance
+        data.reserve(shape[1])
         if mode.device.type == "cpu":
             self._warm_up()
             return
@@ -182,7 +184,9 @@ class _Step:
         self._progress.ramp.fill_(self._method.ramp(number))
         for total in self._sums.values():
             total.zero_()
+        self._data.begin(order)
         for _ in range(steps):
+            self._data.fetch()
             self._go()
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
@@ -302,13 +306,15 @@ class Answers:
 
 
 @torch.no_grad()
-def answer(net: Net, images: Tensor, mode: Mode, *, batch: int = 1024) -> Answers:
-    """Run the network over uint8 images (n, h, w, c) as they are, without variation, in evaluation mode."""
+def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
+    """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
     net.eval()
     net.precision = mode.precision
-    parts: list[tuple[Tensor, Tensor, Tensor | None]] = []
-    for chunk in images.split(batch):
-        z, joint, new = net(chunk.to(mode.device))
-        parts.append((z.cpu(), joint.softmax(1).cpu(), None if new is None else new.softmax(1).cpu()))
-    features, joint, new = zip(*parts, strict=True)
-    return Answers(torch.cat(features), torch.cat(joint), None if new[0] is None else torch.cat(new))
+    features, joint, new = [], [], []
+    for part in images:
+        z, scores, new_scores = net(part.to(mode.device))
+        features.append(z.cpu())
+        joint.append(scores.softmax(1).cpu())
+        if new_scores is not None:
+            new.append(new_scores.softmax(1).cpu())
+    return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)

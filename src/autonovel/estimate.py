@@ -20,69 +20,12 @@ from autonovel.calibrate import Calibration, KnownProblem, Portrait, draw_proble
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.kmeans import check_features, kmeans
 from autonovel.metrics import cluster_accuracy
+from autonovel.recipes import Estimate
 from autonovel.silhouette import silhouette
 from autonovel.sweep import Sweep
 
 Method: TypeAlias = Literal["calibrated", "paper", "silhouette"]
 Features: TypeAlias = Tensor | ArrayLike
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Settings of the estimators. The defaults follow the paper's text; `REFERENCE` follows the authors' program."""
-
-    splits: int = 5
-    """How many splits of the probe classes (or resamplings of the points) give the estimate and its interval."""
-    restarts: int = 10
-    """k-means restarts for each number of clusters."""
-    sweep: Literal["coarse", "exhaustive"] = "coarse"
-    """`coarse` looks at every `coarse_step`-th number and then around the best; `exhaustive` at every one, afresh."""
-    coarse_step: int = 8
-    """Step of the coarse pass."""
-    silhouette_sample: int = 10_000
-    """Points over which a silhouette is averaged; exact where there are no more."""
-    coverage: float = 0.8
-    """Share of the splits that the interval covers."""
-
-    anchor_share: float = 0.8
-    """Share of the probe classes that are anchors; the others check the clustering."""
-    silhouette_over: Literal["unlabelled", "free"] = "unlabelled"
-    """Points whose silhouette counts: the unlabelled ones, or all free ones, which adds the validation probes."""
-    ties: Literal["smallest", "largest"] = "smallest"
-    """Which number wins where several have the same accuracy or silhouette."""
-    rounding: Literal["nearest", "ceil"] = "nearest"
-    """How the mean of the two optima, and the mean over the splits, becomes a whole number."""
-    rerun: bool = True
-    """Run k-means once more at the chosen number before counting; otherwise the run of the sweep is counted."""
-    outlier_threshold: float = 0.01
-    """Clusters with fewer unlabelled points than this share of the largest are not counted."""
-    count_anchor_clusters: bool = False
-    """Also count clusters of anchor classes that hold unlabelled points."""
-
-    components: int = 128
-    """Principal components in which the calibrated estimator builds its tree."""
-    normalise: bool = True
-    """Give all features length 1 before that."""
-    tree_points: int = 3000
-    """Points in the largest tree; of a larger pile, several samples of this size are looked at."""
-    probe_draws: int = 60
-    """Resampled groups of probe classes from which the calibrated estimator learns."""
-    class_size: Literal["guess", "probes"] = "guess"
-    """`guess` reads the size of the new classes off the pile; `probes` takes it for that of the probe classes."""
-    size_range: tuple[int, int] | None = None
-    """Smallest and largest class size in the pile, where they are known; replaces `class_size`."""
-    size_spread: float = 0.5
-    """How far, in natural logarithms, a guessed class size may well lie from that of the probe classes."""
-
-
-REFERENCE = Estimate(
-    anchor_share=0.7,
-    silhouette_over="free",
-    ties="largest",
-    rounding="ceil",
-    rerun=False,
-    count_anchor_clusters=True,
-)
 
 
 @dataclass(frozen=True)

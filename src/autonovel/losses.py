@@ -56,9 +56,10 @@ def balanced_targets(scores: Tensor, mask: Tensor, *, epsilon: float, iterations
     Returns:
         (heads, n, clusters), rows of the mask sum to one.
     """
-    rows = mask[None, :, None].to(scores.dtype)
-    peak = torch.where(mask[None, :, None], scores, -torch.inf).amax((1, 2), keepdim=True)
-    q = torch.exp((scores - torch.where(peak.isfinite(), peak, 0.0)) / epsilon) * rows
+    # rows outside the mask become exp(-inf) = 0; multiplied by zero instead, a large score would give inf x 0
+    scores = torch.where(mask[None, :, None], scores, -torch.inf)
+    peak = scores.amax((1, 2), keepdim=True)
+    q = torch.exp((scores - torch.where(peak.isfinite(), peak, 0.0)) / epsilon)
     tiny = torch.finfo(q.dtype).tiny
     for _ in range(iterations):
         q = q / q.sum(1, keepdim=True).clamp(min=tiny)

@@ -90,8 +90,10 @@ def joint_scores(truth: Labels, predicted: Labels, n_known: int) -> dict[str, di
 def matched_confusion(truth: Labels, predicted: Labels) -> tuple[npt.NDArray[np.int64], dict[int, int]]:
     """The confusion matrix after matching (rows true, columns predicted), and the matching itself."""
     mapping = match(truth, predicted)
-    renamed = np.array([mapping[p] for p in predicted.tolist()], dtype=np.int64)
-    return contingency(truth, renamed), mapping
+    # columns of the table are moved rather than images counted again, so that every matched class has its row and column
+    table = np.empty_like(counts := contingency(truth, predicted))
+    table[:, list(mapping.values())] = counts[:, list(mapping)]
+    return table, mapping
 
 
 def _compact(labels: npt.ArrayLike) -> Labels:
@@ -104,4 +106,6 @@ def _check(truth: Labels, predicted: Labels) -> None:
     if truth.shape != predicted.shape or truth.ndim != 1 or not len(truth):
         from autonovel.errors import InputError
 
-        raise InputError(f"Scoring needs two label vectors of one length; these have shapes {truth.shape} and {predicted.shape}.")
+        raise InputError(
+            f"Scoring needs two label vectors of one length; these have shapes {truth.shape} and {predicted.shape}."
+        )

@@ -16,7 +16,9 @@ from autonovel.errors import InputError
 def top_k_sets(features: Tensor, k: int) -> Tensor:
     """The places of the k largest values of each row as a multi-hot matrix (n, d); of equal values the first counts."""
     if not 1 <= k <= features.shape[1]:
-        raise InputError(f"top_k is {k}, but features have {features.shape[1]} components; choose between 1 and that number.")
+        raise InputError(
+            f"top_k is {k}, but features have {features.shape[1]} components; choose between 1 and that number."
+        )
     # a stable sort, because topk leaves open which of several equal values it takes
     top = torch.sort(features, dim=1, descending=True, stable=True).indices[:, :k]
     return torch.zeros_like(features).scatter_(1, top, 1.0)

@@ -5,28 +5,31 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from autonovel import metrics
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.loader import DeviceImages, resize
+from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.engine import Answers, Epoch, Mode, answer, train
 from autonovel.errors import InputError
-from autonovel.kmeans import kmeans
+from autonovel.estimate import ClassEstimate
 from autonovel.methods import Method, Progress
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
+from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Silent
-from autonovel.recipes import Recipe, fit_to_data, from_dict
+from autonovel.recipes import Facts, Recipe, fit_to_data, from_dict
 from autonovel.runs import PREDICTION_FIELDS, Run, StageCheckpoint, versions
+from autonovel.scoring import score
+
+STATISTICS_FROM = 20_000
+"""Images whose pixels give the mean and standard deviation that inputs are normalised by."""
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Pipeline:
     Attributes:
         data: all images, labelled and not.
         recipe: every setting.
-        n_new: how many new classes to look for.
+        n_new: how many new classes to look for; None estimates it.
         seed: everything random depends on it.
         mode: device and precision.
         reporter: sees the progress.
@@ -44,13 +47,21 @@ class Pipeline:
 
     data: ImageSet
     recipe: Recipe
-    n_new: int
+    n_new: int | None
     seed: int = 0
     mode: Mode = field(default_factory=Mode.of)
     reporter: Silent = field(default_factory=Silent)
 
     def __post_init__(self) -> None:
-        self.recipe, notes = fit_to_data(self.recipe, self.n_new)
+        facts = Facts(
+            images=len(self.data),
+            known_classes=self.data.n_known,
+            new_classes=self.n_new,
+            side=self.data.images.shape[1],
+            channels=self.data.channels,
+            gpu=self.mode.device.type == "cuda",
+        )
+        self.recipe, notes = fit_to_data(self.recipe, facts)
         for note in notes:
             self.reporter.message(note)
         _check(self.data, self.recipe, self.n_new)
@@ -65,10 +76,10 @@ class Pipeline:
             run: the folder.
             truth: the true classes, for scoring alone.
             start_from: another run whose first stages serve for this one too, if data and settings of them are the same.
-            until: stop after this stage; the folder then serves as ``start_from`` or is gone on with later.
+            until: stop after this stage ('pretrain', 'estimate', 'supervised'); the folder then serves as
+                ``start_from`` or is gone on with later.
         """
-        config = self._config()
-        with run.claim(config):
+        with run.claim(self._config()):
             if run.finished:
                 self.reporter.message(f"{run.path} is finished already; delete the folder or choose another one to run again.")
                 return run
@@ -79,36 +90,52 @@ class Pipeline:
 
     def _work(self, run: Run, truth: Truth | None, until: str | None) -> None:
         started = time.perf_counter()
-        device = self.mode.device
-        images = DeviceImages.of(self.data, device, size=self.recipe.model.size)
-        net = self._empty_net().to(device)
-        net.set_statistics(images.images)
+        images = put_on(self.mode.device, self.data, size=self.recipe.model.size)
+        if not isinstance(images, DeviceImages):
+            self.reporter.message("The images do not fit into the free memory and are streamed from disk.")
+        unlabelled = np.flatnonzero(~self.data.is_known)
+        net = self._empty_net().to(self.mode.device)
+        sample = np.linspace(0, len(self.data) - 1, min(len(self.data), STATISTICS_FROM)).astype(np.int64)
+        net.set_statistics(images.chunks(sample))
         seconds: dict[str, float] = {}
-        baseline: Answers | None = None
-        unlabelled = images.images[torch.from_numpy(~self.data.is_known).to(device)]
-        for stage, method in self._stages():
-            seconds[stage] = self._do_stage(stage, method, net, images, run)
-            if stage == "supervised" and truth is not None:
-                baseline = answer(net, unlabelled, self.mode)
-            if stage == until:
-                return
-        found = answer(net, unlabelled, self.mode)
-        summary = self._summary(run, found) | {"seconds": seconds | {"total": time.perf_counter() - started}}
+
+        pretrain = self._pretrain()
+        if pretrain is not None:
+            seconds["pretrain"] = self._do_stage("pretrain", pretrain, net, images, run)
+        if until == "pretrain":
+            return
+        estimate = None
+        if self.n_new is None:
+            estimate = self._estimate(run, net, images, seconds)
+        if until == "estimate":
+            return
+        baseline = None
+        if self.data.n_known:
+            seconds["supervised"] = self._do_stage(
+                "supervised", KnownClasses(self.recipe, self.data.n_known), net, images, run
+            )
+            if truth is not None:
+                baseline = answer(net, images.chunks(unlabelled), self.mode).features
+        if until == "supervised":
+            return
+        n_new = self.n_new if estimate is None else estimate.n_new
+        assert n_new is not None
+        seconds["joint"] = self._do_stage("joint", joint_method(self.recipe, self.data.n_known, n_new), net, images, run)
+        found = answer(net, images.chunks(unlabelled), self.mode)
+        summary = self._summary(found, n_new, estimate) | {"seconds": seconds | {"total": time.perf_counter() - started}}
         if truth is not None:
-            summary |= self._score(net, found, baseline, truth)
+            summary |= score(self.data, truth, found, baseline, net, self.recipe, self.mode, self.seed)
         self._write(run, found, summary)
 
-    def _stages(self) -> Iterator[tuple[str, Method]]:
-        recipe = self.recipe
-        if recipe.pretrain.method != "none":
-            yield "pretrain", {"rotation": Rotation, "prototypical": Prototypical}[recipe.pretrain.method](recipe.pretrain)
-        if self.data.n_known:
-            yield "supervised", KnownClasses(recipe, self.data.n_known)
-        yield "joint", joint_method(recipe, self.data.n_known, self.n_new)
+    def _pretrain(self) -> Method | None:
+        kinds: dict[str, Callable[..., Method]] = {"rotation": Rotation, "prototypical": Prototypical}
+        settings = self.recipe.pretrain
+        return kinds[settings.method](settings) if settings.method != "none" else None
 
-    def _do_stage(self, stage: str, method: Method, net: Net, images: DeviceImages, run: Run) -> float:
+    def _do_stage(self, stage: str, method: Method, net: Net, images: Images, run: Run) -> float:
         """Train a stage, or read what it left; returns its seconds."""
-        net.heads.pop("pretext") if "pretext" in net.heads else None
+        if "pretext" in net.heads:
+            del net.heads["pretext"]
         with seeded(self.seed, stage):
             method.prepare(net)
         net.to(self.mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -117,6 +144,9 @@ class Pipeline:
             state, metadata = run.read_tensors(file)
             net.load_state_dict(state)
             return float(metadata["seconds"])
+        if stage == "pretrain" and isinstance(method, Prototypical):
+            # what a class looks like is learned later from classes that this stage does not see
+            images = images.relabelled(plan_probes(self.data, self.recipe, self.seed).train_labels)
         checkpoint = StageCheckpoint(run, stage)
         kept = checkpoint.load()
         done = 0 if kept is None else kept[1]
@@ -141,7 +171,28 @@ class Pipeline:
         seconds = before + time.perf_counter() - started
         run.write_tensors(file, net.state_dict(), {"seconds": str(seconds)})
         checkpoint.clear()
-        return seconds
+        return float(seconds)
+
+    def _estimate(self, run: Run, net: Net, images: Images, seconds: dict[str, float]) -> ClassEstimate:
+        """The number of new classes, from features that have not seen the probe classes."""
+        if run.has("estimate.json"):
+            return ClassEstimate(**run.read_json("estimate.json"))
+        started = time.perf_counter()
+        plan = plan_probes(self.data, self.recipe, self.seed)
+        source = net
+        if plan.trains:
+            source = self._empty_net().to(self.mode.device)
+            source.load_state_dict({k: v for k, v in net.state_dict().items() if not k.startswith("heads.")})
+            method = KnownClasses(self.recipe, plan.n_train)
+            self._do_stage("probe", method, source, images.relabelled(plan.train_labels), run)
+        places = np.concatenate([plan.probe_places, np.flatnonzero(~self.data.is_known)])
+        features = answer(source, images.chunks(places), self.mode).features
+        estimate = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
+        run.write_json("estimate.json", _plain(asdict(estimate)))
+        seconds["estimate"] = time.perf_counter() - started
+        low, high = estimate.interval
+        self.reporter.message(f"estimate ({estimate.method}): {estimate.n_new} new classes, between {low} and {high}")
+        return estimate
 
     def _empty_net(self) -> Net:
         size = self.recipe.model.size or self.data.images.shape[1]
@@ -151,18 +202,19 @@ class Pipeline:
     def _rehearse(self) -> None:
         """One step of every stage on a few images, so that settings that do not fit fail now and not after hours."""
         few = np.concatenate([np.flatnonzero(self.data.is_known)[:3], np.flatnonzero(~self.data.is_known)[:3]])
-        cpu = torch.device("cpu")
-        images = DeviceImages.of(self.data.subset(few), cpu, size=self.recipe.model.size)
+        images = DeviceImages(self.data.subset(few), torch.device("cpu"), size=self.recipe.model.size)
         net = self._empty_net()
-        labels = torch.from_numpy(self.data.labels)
-        progress = Progress(torch.tensor(0), torch.tensor(1.0))
-        for stage, method in self._stages():
+        n_known = self.data.n_known
+        stages = [("pretrain", self._pretrain()), ("supervised", KnownClasses(self.recipe, n_known) if n_known else None)]
+        for stage, method in [*stages, ("joint", joint_method(self.recipe, n_known, self.n_new or 2))]:
+            if method is None:
+                continue
             with seeded(self.seed, stage):
                 method.prepare(net)
             net.freeze(method.settings.train_from)
-            method.order(labels, self.seed, stage, 0)
-            if not isinstance(method, Prototypical):
-                method.step(net, images.batch(torch.arange(len(few))), progress)
+            method.order(torch.from_numpy(self.data.labels), self.seed, stage, 0)
+            if not isinstance(method, Prototypical):  # whose batches are episodes; its order was made just now
+                method.step(net, images.batch(torch.arange(len(few))), Progress(torch.tensor(0), torch.tensor(1.0)))
 
     def _config(self) -> dict[str, Any]:
         data = self.data
@@ -175,7 +227,7 @@ class Pipeline:
         return {
             "run": {
                 "recipe": self.recipe.to_dict(),
-                "n_new": self.n_new,
+                "n_new": "auto" if self.n_new is None else self.n_new,
                 "seed": self.seed,
                 "data": {
                     "images": len(data),
@@ -192,60 +244,29 @@ class Pipeline:
         mine, theirs = self._config()["run"], source.config["run"]
         if mine["data"] != theirs["data"]:
             raise InputError(f"The run in {source.path} has other images or labels; its first stages cannot be used here.")
+        other = from_dict(Recipe, theirs["recipe"])
         for stage, settings in (("pretrain", ["model", "pretrain"]), ("supervised", ["model", "pretrain", "supervised"])):
-            theirs_recipe = from_dict(Recipe, theirs["recipe"])
-            same = all(getattr(self.recipe, part) == getattr(theirs_recipe, part) for part in settings)
+            same = all(getattr(self.recipe, part) == getattr(other, part) for part in settings)
             file = f"{stage}.safetensors"
             if same and source.has(file) and not run.has(file):
                 shutil.copyfile(source.path / file, run.path / f".{file}.part")
                 (run.path / f".{file}.part").replace(run.path / file)
 
-    def _summary(self, run: Run, found: Answers) -> dict[str, Any]:
+    def _summary(self, found: Answers, n_new: int, estimate: ClassEstimate | None) -> dict[str, Any]:
         assert found.new is not None
-        sizes = np.bincount(found.new.argmax(1).numpy(), minlength=self.n_new)
         known = int(self.data.is_known.sum())
         return {
             "n_known": self.data.n_known,
-            "n_new": self.n_new,
-            "n_new_estimated": None,
+            "n_new": n_new,
+            "n_new_estimated": None if estimate is None else estimate.n_new,
+            "n_new_interval": None if estimate is None else list(estimate.interval),
             "images": {"known": known, "unlabelled": len(self.data) - known},
-            "cluster_sizes": sizes.tolist(),
+            "cluster_sizes": np.bincount(found.new.argmax(1).numpy(), minlength=n_new).tolist(),
             "device": describe_device(self.mode),
             "seed": self.seed,
             "recipe": self.recipe.name,
             "preset": self.recipe.preset,
         }
-
-    def _score(self, net: Net, found: Answers, baseline: Answers | None, truth: Truth) -> dict[str, Any]:
-        """Everything that needs the truth. Nothing that is computed here goes back into the model."""
-        assert found.new is not None
-        n_known = self.data.n_known
-        actual = truth.labels[~self.data.is_known]
-        predicted = found.new.argmax(1).numpy()
-        scores = metrics.clustering_scores(actual, predicted)
-        table, mapping = metrics.matched_confusion(actual - n_known, predicted)
-        result: dict[str, Any] = {f"{name}_new": value for name, value in scores.items()}
-        # cluster -> the true class it is matched to, and how many of its images are of that class
-        result["matched"] = {
-            str(cluster): (truth.class_names[n_known + to], int(table[to, to]))
-            for cluster, to in sorted(mapping.items())
-            if n_known + to < len(truth.class_names) and cluster < self.n_new
-        }
-        result["confusion"] = table.tolist()
-        n_true = len(np.unique(actual))
-        pixels = self.data.images[~self.data.is_known].reshape(len(actual), -1)
-        result["kmeans"] = {}
-        if baseline is not None:
-            clusters = kmeans(baseline.features, n_true, seed=self.seed).labels.numpy()
-            result["kmeans"]["supervised_features"] = metrics.cluster_accuracy(actual, clusters)
-        if pixels.shape[1] <= 1024 and len(pixels) <= 20_000:
-            clusters = kmeans(torch.from_numpy(pixels).float(), n_true, seed=self.seed).labels.numpy()
-            result["kmeans"]["pixels"] = metrics.cluster_accuracy(actual, clusters)
-        if truth.test_images is not None and truth.test_labels is not None and len(truth.test_labels):
-            test = resize(torch.from_numpy(np.ascontiguousarray(truth.test_images)), self.recipe.model.size)
-            answers = answer(net, test, self.mode).joint.argmax(1).numpy()
-            result["test"] = metrics.joint_scores(truth.test_labels, answers, n_known)
-        return result
 
     def _write(self, run: Run, found: Answers, summary: dict[str, Any]) -> None:
         assert found.new is not None
@@ -277,9 +298,9 @@ def restore(run: Run, mode: Mode) -> tuple[Net, Recipe]:
     return net.to(mode.device, memory_format=torch.channels_last).eval(), recipe  # type: ignore[call-overload]
 
 
-def look_at(net: Net, recipe: Recipe, images: Tensor, mode: Mode) -> Answers:
-    """The network's answers for uint8 images (n, h, w, c) of any size."""
-    return answer(net, resize(images, recipe.model.size), mode)
+def look_at(net: Net, recipe: Recipe, images: ImageSet, mode: Mode) -> Answers:
+    """The network's answers for images of any size."""
+    return answer(net, put_on(mode.device, images, size=recipe.model.size).chunks(), mode)
 
 
 def describe_device(mode: Mode) -> str:
@@ -289,15 +310,24 @@ def describe_device(mode: Mode) -> str:
     return f"cpu: {torch.get_num_threads()} threads"
 
 
-def _check(data: ImageSet, recipe: Recipe, n_new: int) -> None:
+def _plain(value: Any) -> Any:
+    """NaN, which JSON does not have, as null."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and value != value else value
+
+
+def _check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     """Refuse what cannot work, each with one sentence."""
     unlabelled = int((~data.is_known).sum())
-    if n_new < 2:
+    if n_new is not None and n_new < 2:
         raise InputError(f"--n-new is {n_new}; there must be at least 2 new classes to tell apart.")
     if not unlabelled:
         raise InputError("There are no unlabelled images to discover classes in.")
-    if unlabelled < n_new:
-        raise InputError(f"There are {unlabelled} unlabelled images, fewer than the {n_new} new classes to find (--n-new).")
+    if unlabelled < (n_new or 2):
+        raise InputError(f"There are {unlabelled} unlabelled images, fewer than the {n_new or 2} new classes to find (--n-new).")
     if data.n_known == 1:
         raise InputError("Only one class is known; label images of at least two classes.")
     missing = [name for i, name in enumerate(data.class_names) if not (data.labels == i).any()]

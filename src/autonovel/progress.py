@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 
@@ -12,6 +13,17 @@ class Silent:
 
     def message(self, text: str) -> None:
         """A sentence about what is going on."""
+
+    def counter(self, what: str) -> Callable[[int, int], None]:
+        """A function that is told, from time to time, how many of how many are done."""
+        last = [time.monotonic()]
+
+        def tell(done: int, total: int) -> None:
+            if time.monotonic() - last[0] > 2:
+                last[0] = time.monotonic()
+                self.message(f"{what}: {done:,} of {total:,}")
+
+        return tell
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """A stage begins, or goes on after this many epochs."""

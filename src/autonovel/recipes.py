@@ -49,8 +49,8 @@ class Augment:
 class Model:
     """The network."""
 
-    backbone: Literal["resnet18", "resnet18-large", "vgg", "small"] = "resnet18"
-    """resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for photographs. vgg: four
+    backbone: Literal["auto", "resnet18", "resnet18-large", "vgg", "small"] = "resnet18"
+    """auto: as suits the images. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for photographs. vgg: four
     blocks for 32x32 characters. small: for tiny grey images."""
     width: int = 64
     """Channels of the first block."""
@@ -69,7 +69,7 @@ class Training:
     epochs: int = 200
     """Passes over the images of the stage; 0 takes what suits the data (recipes best and folder)."""
     batch: int = 128
-    """Images in a step (before views are made of them)."""
+    """Images in a step (before views are made of them); 0 takes what suits the data (recipe folder, stage joint)."""
     optimiser: Literal["sgd", "adam"] = "sgd"
     """The rule that moves the weights."""
     lr: float = 0.1
@@ -128,6 +128,64 @@ class Pretrain(Training):
 @dataclass(frozen=True)
 class Supervised(Training):
     """Stage 2: fine-tuning on the known classes."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How the number of new classes is estimated, where it is not given."""
+
+    method: Literal["calibrated", "paper", "silhouette"] = "calibrated"
+    """calibrated: a tree cut where a cut is right for known classes that training has not seen. paper: the paper's
+    Algorithm 1. silhouette: needs no known classes."""
+    max_new: int = 100
+    """The largest number to consider."""
+    probe_share: float = 0.25
+    """Share of the known classes that training leaves out, to learn from them what a class looks like."""
+
+    probe_families: tuple[str, ...] = ()
+    """Families of known classes to leave out instead of a random share, where class names have the form FAMILY/NAME."""
+    splits: int = 5
+    """How many splits of the probe classes (or resamplings of the points) give the estimate and its interval."""
+    restarts: int = 10
+    """k-means restarts for each number of clusters."""
+    sweep: Literal["coarse", "exhaustive"] = "coarse"
+    """coarse looks at every coarse_step-th number and then around the best; exhaustive at every one, afresh."""
+    coarse_step: int = 8
+    """Step of the coarse pass."""
+    silhouette_sample: int = 10_000
+    """Points over which a silhouette is averaged; exact where there are no more."""
+    coverage: float = 0.8
+    """Share of the splits that the interval covers."""
+
+    anchor_share: float = 0.8
+    """Share of the probe classes that are anchors; the others check the clustering."""
+    silhouette_over: Literal["unlabelled", "free"] = "unlabelled"
+    """Points whose silhouette counts: the unlabelled ones, or all free ones, which adds the validation probes."""
+    ties: Literal["smallest", "largest"] = "smallest"
+    """Which number wins where several have the same accuracy or silhouette."""
+    rounding: Literal["nearest", "ceil"] = "nearest"
+    """How the mean of the two optima, and the mean over the splits, becomes a whole number."""
+    rerun: bool = True
+    """Run k-means once more at the chosen number before counting; otherwise the run of the sweep is counted."""
+    outlier_threshold: float = 0.01
+    """Clusters with fewer unlabelled points than this share of the largest are not counted."""
+    count_anchor_clusters: bool = False
+    """Also count clusters of anchor classes that hold unlabelled points."""
+
+    components: int = 128
+    """Principal components in which the calibrated estimator builds its tree."""
+    normalise: bool = True
+    """Give all features length 1 before that."""
+    tree_points: int = 3000
+    """Points in the largest tree; of a larger pile, several samples of this size are looked at."""
+    probe_draws: int = 60
+    """Resampled groups of probe classes from which the calibrated estimator learns."""
+    class_size: Literal["guess", "probes"] = "guess"
+    """guess reads the size of the new classes off the pile; probes takes it for that of the probe classes."""
+    size_range: tuple[int, int] | None = None
+    """Smallest and largest class size in the pile, where they are known; replaces class_size."""
+    size_spread: float = 0.5
+    """How far, in natural logarithms, a guessed class size may well lie from that of the probe classes."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +263,8 @@ class Recipe:
     """Stage 1: a representation from all images."""
     supervised: Supervised = Supervised()
     """Stage 2: the known classes."""
+    estimate: Estimate = Estimate()
+    """How the number of new classes is estimated, where it is not given."""
     joint: Joint = Joint()
     """Stage 3: known and new classes together."""
 
@@ -284,6 +344,67 @@ def _best(preset: str) -> Recipe:
     )
 
 
+def _folder(preset: str) -> Recipe:
+    best = _best(preset)
+    strong = replace(best.joint.augment, crop="resized", area=(0.4, 1.0))
+    return replace(
+        best,
+        name="folder",
+        model=replace(best.model, backbone="auto"),
+        supervised=replace(best.supervised, augment=strong),
+        joint=replace(best.joint, batch=0, augment=strong),
+    )
+
+
+def _omniglot(preset: str) -> Recipe:
+    part = Augment("resized", area=(0.85, 1.0), flip=False)
+    reference = preset == "reference"
+    return Recipe(
+        name="omniglot",
+        model=Model(backbone="vgg", head="mlp", size=32),
+        pretrain=Pretrain(
+            method="prototypical",
+            epochs=50 if preset != "fast" else 10,
+            optimiser="adam",
+            lr=1e-3,
+            weight_decay=0.0,
+            milestones=(25, 40) if preset != "fast" else (6, 8),
+            decay=0.2,
+            ways=30,
+            augment=part,
+        ),
+        supervised=Supervised(epochs=10, optimiser="adam", lr=1e-3, train_from="layer4", augment=part),
+        estimate=Estimate(
+            method="paper",
+            probe_families=("Alphabet_of_the_Magi", "Japanese_(katakana)", "Latin", "Cyrillic", "Grantha"),
+            anchor_share=0.7 if reference else 0.8,
+            silhouette_over="free" if reference else "unlabelled",
+            ties="largest" if reference else "smallest",
+            rounding="ceil" if reference else "nearest",
+            rerun=not reference,
+            count_anchor_clusters=reference,
+        ),
+        joint=Joint(
+            epochs=100,
+            batch=100 if reference else 128,
+            known_per_batch=68 if reference else 0,
+            optimiser="adam",
+            lr=0.01,
+            weight_decay=0.0,
+            train_from="layer4",
+            consistency=100.0,
+            ramp=1,
+            augment=part,
+        ),
+    )
+
+
+def _cluster(preset: str) -> Recipe:
+    """The unsupervised mode: rotation, then pairs and consistency on the last block; no labels."""
+    recipe = replace(_cifar10(preset), name="cluster")
+    return replace(recipe, model=replace(recipe.model, backbone="auto"))
+
+
 def _digits(preset: str) -> Recipe:
     vary = Augment("none", flip=False, rotate=15.0, zoom=0.15, shift=0.12)
     return Recipe(
@@ -310,19 +431,63 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
     "cifar100": ("the paper's settings for CIFAR-100", _cifar100),
     "svhn": ("the paper's settings for SVHN", _svhn),
     "digits": ("small grey images, seconds on a CPU (the demo)", _digits),
+    "omniglot": ("the paper's settings for OmniGlot, one alphabet at a time", _omniglot),
+    "folder": ("anyone's images: network, resolution, batch and epochs from the data", _folder),
+    "cluster": ("no labels at all: the paper's unsupervised mode", _cluster),
     "best": ("the most accurate settings for small colour images: swapped prediction, all layers", _best),
 }
 
 
-def fit_to_data(recipe: Recipe, n_new: int) -> tuple[Recipe, list[str]]:
+@dataclass(frozen=True)
+class Facts:
+    """What a recipe may want to know about the data and the machine.
+
+    Attributes:
+        images: how many there are, labelled and not.
+        known_classes: how many classes are labelled.
+        new_classes: how many are to be found; None where that is to be estimated.
+        side: of the images, in pixels.
+        channels: 1 for grey, 3 for colour.
+        gpu: whether the work is done on one.
+    """
+
+    images: int
+    known_classes: int
+    new_classes: int | None
+    side: int
+    channels: int
+    gpu: bool
+
+
+def fit_to_data(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
     """The recipe with everything decided that it leaves to the data, and a sentence about each decision."""
     notes = []
-    if recipe.joint.epochs == 0:
+    model, supervised, joint = recipe.model, recipe.supervised, recipe.joint
+    side = model.size or facts.side
+    if model.backbone == "auto":
+        if side <= 20 and facts.channels == 1:
+            model, why = replace(model, backbone="small", width=16), f"tiny grey images ({side} pixels)"
+        elif side <= 40:
+            model, why = replace(model, backbone="resnet18"), f"small images ({side} pixels)"
+        else:
+            model, why = replace(model, backbone="resnet18-large"), f"images of {side} pixels"
+        if model.backbone != "small":
+            # a wide network on a CPU takes hours, and few images do not need it
+            model = replace(model, width=64 if facts.gpu and facts.images >= 5000 else 32)
+        notes.append(f"network {model.backbone}, width {model.width}: {why}, {facts.images:,} images (--model.backbone)")
+    if joint.batch == 0:
+        batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
+        joint, supervised = replace(joint, batch=batch), replace(supervised, batch=min(256, batch))
+        # the learning rate of the recipe is meant for batches of 512
+        joint = replace(joint, lr=joint.lr * batch / 512)
+        notes.append(f"batches of {batch}: {facts.images:,} images (--joint.batch)")
+    short = 2 if recipe.preset == "fast" else 1
+    if joint.epochs == 0:
         # with few classes a network trained for long memorises its own wrong targets
-        epochs = (100 if n_new <= 10 else 200) // (2 if recipe.preset == "fast" else 1)
-        recipe = replace(recipe, joint=replace(recipe.joint, epochs=epochs))
-        notes.append(f"joint training takes {epochs} epochs, for {n_new} new classes (--joint.epochs)")
-    return recipe, notes
+        few = (facts.new_classes or facts.known_classes) <= 10
+        joint = replace(joint, epochs=(100 if few else 200) // short)
+        notes.append(f"{joint.epochs} epochs of joint training: {'few' if few else 'many'} classes (--joint.epochs)")
+    return replace(recipe, model=model, supervised=supervised, joint=joint), notes
 
 
 def describe_recipes() -> dict[str, str]:
@@ -362,5 +527,5 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
         if is_dataclass(own):
             ready[name] = from_dict(type(own), value)
         else:
-            ready[name] = tuple(value) if isinstance(own, tuple) else value
+            ready[name] = tuple(value) if isinstance(value, list) else value
     return kind(**ready)

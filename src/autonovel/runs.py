@@ -8,6 +8,7 @@
     state/              what an unfinished stage needs to go on
     predictions.csv     one row per unlabelled image
     features.npy        the same rows: features, float16
+    estimate.json       how many new classes there are, where that was estimated
     summary.json        the result
     names.json          names that a person gave to clusters
     problems.csv        files that were left out, and why
@@ -61,14 +62,14 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """What makes this run this run."""
-        return self._read_json("config.json")
+        return self.read_json("config.json")
 
     @property
     def summary(self) -> dict[str, Any]:
         """The result."""
         if not self.finished:
             raise InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
-        return self._read_json("summary.json")
+        return self.read_json("summary.json")
 
     @property
     def predictions(self) -> list[dict[str, str]]:
@@ -89,7 +90,9 @@ class Run:
     @property
     def names(self) -> dict[int, str]:
         """Names that a person gave to clusters."""
-        return {int(k): v for k, v in self._read_json("names.json").items()} if (self.path / "names.json").exists() else {}
+        return (
+            {int(k): v for k, v in self.read_json("names.json").items()} if (self.path / "names.json").exists() else {}
+        )
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -142,7 +145,9 @@ class Run:
             with safe_open(self.path / name, "pt") as file:
                 return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise InputError(f"The file {self.path / name} cannot be read ({error}); delete it to compute it again.") from error
+            raise InputError(
+                f"The file {self.path / name} cannot be read ({error}); delete it to compute it again."
+            ) from error
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
@@ -173,7 +178,9 @@ class Run:
             (self.path / "state").mkdir(parents=True, exist_ok=True)
             lock = (self.path / "state" / "lock").open("w")
         except OSError as error:
-            raise InputError(f"The folder {self.path} cannot be written ({error.strerror}); choose another --out.") from error
+            raise InputError(
+                f"The folder {self.path} cannot be written ({error.strerror}); choose another --out."
+            ) from error
         with lock:
             _lock(lock, self.path)
             if not self.exists:
@@ -186,9 +193,12 @@ class Run:
         if differ:
             shown = "; ".join(f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5])
             more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""
-            raise InputError(f"The folder {self.path} holds another run ({shown}{more}); choose another --out or the same settings.")
+            raise InputError(
+                f"The folder {self.path} holds another run ({shown}{more}); choose another --out or the same settings."
+            )
 
-    def _read_json(self, name: str) -> dict[str, Any]:
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file."""
         try:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -253,7 +263,11 @@ def versions() -> dict[str, str]:
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     if isinstance(value, dict):
-        return {k: v for name, part in value.items() for k, v in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()}
+        return {
+            k: v
+            for name, part in value.items()
+            for k, v in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()
+        }
     return {prefix: list(value) if isinstance(value, tuple) else value}
 
 

@@ -61,7 +61,9 @@ class Chance:
         return self.uniform() < p
 
 
-def make_view(images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int = 0, size: int | None = None) -> Tensor:
+def make_view(
+    images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int = 0, size: int | None = None
+) -> Tensor:
     """One random view of each image.
 
     Args:
@@ -156,12 +158,21 @@ def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -
     angle = chance.uniform(-settings.rotate, settings.rotate) * (math.pi / 180) if settings.rotate else zero
     cos, sin = torch.cos(angle), torch.sin(angle)
     theta = torch.stack(
-        [torch.stack([scale_x * cos, -scale_y * sin, move_x], 1), torch.stack([scale_x * sin, scale_y * cos, move_y], 1)], 1
+        [
+            torch.stack([scale_x * cos, -scale_y * sin, move_x], 1),
+            torch.stack([scale_x * sin, scale_y * cos, move_y], 1),
+        ],
+        1,
     )
     side = (size, size) if size is not None else (h, w)
     grid = F.affine_grid(theta, [n, c, *side], align_corners=False)
-    padding = "reflection" if settings.crop == "reflect" else "zeros"
-    return F.grid_sample(pixels, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+    if settings.crop == "reflect":
+        # mirrored at the border pixel, as by a whole-pixel shift; grid_sample itself would mirror at the pixel's outer edge
+        x, y = (
+            (2 * _reflect((grid[..., i] + 1) * side / 2 - 0.5, side) + 1) / side - 1 for i, side in enumerate((w, h))
+        )
+        grid = torch.stack([x, y], -1)
+    return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def _recolour(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:

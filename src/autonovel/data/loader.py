@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from autonovel.data.augment import make_key
+from autonovel.data.cache import gather
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 
@@ -28,24 +36,141 @@ class Batch(NamedTuple):
     index: Tensor
 
 
-class DeviceImages:
-    """A data set that lies on the device as one uint8 tensor; a batch is a gather."""
+class Images(Protocol):
+    """A data set that serves batches on a device."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, device: torch.device, *, size: int = 0) -> None:
-        self.images = resize(torch.from_numpy(np.ascontiguousarray(images)), size).to(device)
-        self.labels = torch.from_numpy(np.ascontiguousarray(labels)).to(device)
-
-    @classmethod
-    def of(cls, data: ImageSet, device: torch.device, *, size: int = 0) -> DeviceImages:
-        """The images and the visible labels of an image set."""
-        return cls(data.images, data.labels, device, size=size)
-
-    def __len__(self) -> int:
-        return len(self.labels)
+    labels: Tensor
+    """int64 (n,) on the device, -1 where unlabelled."""
 
     def batch(self, index: Tensor) -> Batch:
-        """The images at these places."""
+        """The images at these places (n,); part of the step that may be captured."""
+
+    def relabelled(self, labels: npt.NDArray[np.int64]) -> Images:
+        """The same images with other labels."""
+
+    def reserve(self, batch: int) -> None:
+        """A stage starts whose batches have this many images."""
+
+    def begin(self, order: Tensor) -> None:
+        """An epoch starts: its steps will ask for these rows (steps, batch) in turn."""
+
+    def fetch(self) -> None:
+        """A step starts; make its images available to :meth:`batch`."""
+
+    def chunks(self, places: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
+        """The images at these places (all when left out), in order, as uint8 (m, h, w, c) on the device."""
+
+
+class DeviceImages:
+    """A data set that lies on the device as one uint8 tensor; a batch is a gather inside the step."""
+
+    def __init__(self, data: ImageSet, device: torch.device, *, size: int = 0) -> None:
+        self.images = resize(torch.from_numpy(np.ascontiguousarray(data.images)), size).to(device)
+        self.labels = torch.from_numpy(data.labels).to(device)
+
+    def batch(self, index: Tensor) -> Batch:
+        """Gather the images."""
         return Batch(self.images[index], self.labels[index], index)
+
+    def relabelled(self, labels: npt.NDArray[np.int64]) -> DeviceImages:
+        """Shares the pixels."""
+        other = copy.copy(self)
+        other.labels = torch.from_numpy(labels).to(self.labels.device)
+        return other
+
+    def reserve(self, batch: int) -> None:
+        """Nothing to reserve."""
+
+    def begin(self, order: Tensor) -> None:
+        """Nothing to prepare."""
+
+    def fetch(self) -> None:
+        """Nothing to wait for."""
+
+    def chunks(self, places: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
+        """Slices of the tensor."""
+        all_places = torch.arange(len(self.labels)) if places is None else torch.from_numpy(places)
+        for part in all_places.split(size):
+            yield self.images[part.to(self.images.device)]
+
+
+class StreamedImages:
+    """A data set too large for the device: a thread reads the rows of the next steps ahead into a buffer on the device."""
+
+    AHEAD = 4
+    """Batches that wait, read and resized, for their step."""
+
+    def __init__(self, data: ImageSet, device: torch.device, *, size: int = 0) -> None:
+        self._data, self._source, self._device, self._size = data, data.images, device, size
+        self.labels = torch.from_numpy(data.labels).to(device)
+        self._buffer: Tensor | None = None
+        self._waiting: queue.Queue[Tensor | BaseException] = queue.Queue(self.AHEAD)
+        self._reader: threading.Thread | None = None
+
+    def batch(self, index: Tensor) -> Batch:
+        """The images that :meth:`fetch` brought."""
+        assert self._buffer is not None
+        return Batch(self._buffer, self.labels[index], index)
+
+    def relabelled(self, labels: npt.NDArray[np.int64]) -> StreamedImages:
+        """Reads the same images."""
+        return StreamedImages(replace(self._data, labels=labels), self._device, size=self._size)
+
+    def reserve(self, batch: int) -> None:
+        """Make the buffer."""
+        height, width, channels = self._source.shape[1:]
+        side = (self._size, self._size) if self._size else (height, width)
+        self._buffer = torch.zeros((batch, *side, channels), dtype=torch.uint8, device=self._device)
+
+    def begin(self, order: Tensor) -> None:
+        """Start reading."""
+        if self._reader is not None:
+            self._reader.join()
+        rows = order.numpy()
+        self._reader = threading.Thread(target=self._read, args=(rows,), daemon=True)
+        self._reader.start()
+
+    def fetch(self) -> None:
+        """Wait for the next batch and put it where the step looks for it."""
+        got = self._waiting.get()
+        if isinstance(got, BaseException):
+            raise got
+        assert self._buffer is not None
+        self._buffer.copy_(got, non_blocking=True)
+
+    def chunks(self, places: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
+        """Read part by part."""
+        all_places = np.arange(len(self._source)) if places is None else places
+        for start in range(0, len(all_places), size):
+            yield self._rows(all_places[start : start + size]).to(self._device)
+
+    def _read(self, order: npt.NDArray[np.int64]) -> None:
+        try:
+            for row in order:
+                images = self._rows(row)
+                self._waiting.put(images.pin_memory() if self._device.type == "cuda" else images)
+        except BaseException as error:  # handed to the thread that waits for the batch
+            self._waiting.put(error)
+
+    def _rows(self, places: npt.NDArray[np.int64]) -> Tensor:
+        return resize(torch.from_numpy(np.ascontiguousarray(gather(self._source, places))), self._size)
+
+
+def put_on(device: torch.device, data: ImageSet, *, size: int = 0) -> DeviceImages | StreamedImages:
+    """The data set on the device as a whole where it takes at most half of the free memory, streamed otherwise."""
+    pixels = size * size or data.images.shape[1] * data.images.shape[2]
+    fits = len(data) * pixels * data.channels <= free_memory(device) / 2
+    return (DeviceImages if fits else StreamedImages)(data, device, size=size)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on the device now."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # a system that does not tell
+        return 2 * 2**30
 
 
 def resize(images: Tensor, size: int) -> Tensor:
@@ -53,8 +178,9 @@ def resize(images: Tensor, size: int) -> Tensor:
     if size == 0 or images.shape[1:3] == (size, size):
         return images
     parts = []
-    for chunk in images.split(4096):
-        pixels = F.interpolate(chunk.permute(0, 3, 1, 2).float(), (size, size), mode="bilinear", antialias=True)
+    for start in range(0, len(images), 4096):
+        chunk = images[start : start + 4096].permute(0, 3, 1, 2).float()
+        pixels = F.interpolate(chunk, (size, size), mode="bilinear", antialias=True)
         parts.append(pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1))
     return torch.cat(parts).contiguous()
 
@@ -87,3 +213,8 @@ def mixed(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: ob
 def host_generator(*key: object) -> torch.Generator:
     """A generator on the CPU that depends on nothing but the key."""
     return torch.Generator().manual_seed(make_key(*key))
+
+
+def as_tensor(images: npt.NDArray[Any]) -> Tensor:
+    """An array of images as a tensor."""
+    return torch.from_numpy(np.ascontiguousarray(images))

@@ -26,7 +26,9 @@ class Progress(NamedTuple):
 class Method(Protocol):
     """A stage's method."""
 
-    settings: Training
+    @property
+    def settings(self) -> Training:
+        """How the stage is trained."""
 
     def prepare(self, net: Net) -> None:
         """Give the network the heads that the method trains."""

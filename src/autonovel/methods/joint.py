@@ -66,7 +66,9 @@ class Pairs(_Joint):
                 losses["known"] = s.known_weight * cross_entropy(known_scores[0], batch.labels, is_known)
             if s.incremental:
                 guess = self._n_known + new_scores[0].argmax(1)
-                losses["incremental"] = progress.ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_known)
+                losses["incremental"] = (
+                    progress.ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_known)
+                )
         if s.consistency:
             losses["consistency"] = progress.ramp * s.consistency * agreement
         return losses
@@ -99,7 +101,10 @@ class Swapped(_Joint):
         features = [net.features(view) for view in views]
         known = [net.head("known", z) for z in features] if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
-        return {kind: self._swapped([net.head(kind, z) for z in features], known, batch.labels) / len(kinds) for kind in kinds}
+        return {
+            kind: self._swapped([net.head(kind, z) for z in features], known, batch.labels) / len(kinds)
+            for kind in kinds
+        }
 
     def _swapped(self, scores: list[Tensor], known: list[Tensor] | None, labels: Tensor) -> Tensor:
         """Cross-entropy of each view against the targets of the other full-size views, by head: (heads,)."""

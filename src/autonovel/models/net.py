@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -26,6 +26,7 @@ class Cosine(nn.Module):
         nn.init.normal_(self.weight, std=inputs**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features (n, d) to scores (n, classes)."""
         # in float32: the balanced targets divide cosines by a small epsilon, which would show the rounding of bfloat16
         with torch.autocast(x.device.type, enabled=False):
             return F.linear(F.normalize(x.float(), dim=-1), F.normalize(self.weight, dim=-1)) / self.temperature
@@ -35,6 +36,7 @@ class Heads(nn.ModuleList):
     """Several heads side by side: features (n, d) to scores (heads, n, classes)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """The scores of every head."""
         return torch.stack([head(x) for head in self])
 
 
@@ -50,6 +52,14 @@ class Net(nn.Module):
         channels: of the images.
     """
 
+    mean: Tensor
+    std: Tensor
+    answering_head: Tensor
+
+    mean: Tensor
+    std: Tensor
+    answering_head: Tensor
+
     def __init__(self, backbone: nn.Sequential, n_features: int, channels: int) -> None:
         super().__init__()
         self.backbone = backbone
@@ -62,16 +72,18 @@ class Net(nn.Module):
         """Of the matrix work inside the blocks and heads; what goes in and comes out is float32."""
         self._n_frozen = 0
 
-    def set_statistics(self, images: Tensor) -> None:
-        """Remember mean and standard deviation of the training pixels; every input is normalised by them."""
-        total, squares, count = 0.0, 0.0, 0
-        for chunk in images.split(4096):
-            pixels = chunk.reshape(-1, chunk.shape[-1]).double() / 255
-            total, squares, count = total + pixels.sum(0), squares + pixels.square().sum(0), count + len(pixels)
-        mean = torch.as_tensor(total) / count
-        std = (torch.as_tensor(squares) / count - mean.square()).clamp(min=1e-6).sqrt()
-        self.mean.copy_(mean.float().view_as(self.mean))
-        self.std.copy_(std.float().view_as(self.std))
+    def set_statistics(self, images: Iterable[Tensor]) -> None:
+        """Remember mean and standard deviation of the pixels, uint8 parts (m, h, w, c); inputs are normalised by them."""
+        total, squares, count = torch.zeros(1), torch.zeros(1), 0
+        for part in images:
+            pixels = part.reshape(-1, part.shape[-1]).double() / 255
+            total = total.to(pixels) + pixels.sum(0)
+            squares = squares.to(pixels) + pixels.square().sum(0)
+            count += len(pixels)
+        mean = total / count
+        std = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
+        self.mean.copy_(mean.view_as(self.mean))
+        self.std.copy_(std.view_as(self.std))
 
     def freeze(self, train_from: str) -> None:
         """Let gradients reach the block of this name and all after it ('all' or 'heads' for the two ends).
@@ -101,10 +113,13 @@ class Net(nn.Module):
     def head(self, name: str, features: Tensor) -> Tensor:
         """Scores of the head of this name."""
         with self._cast(features):
-            return self.heads[name](features).float()
+            scores: Tensor = self.heads[name](features)
+            return scores.float()
 
     def _cast(self, x: Tensor) -> torch.autocast:
-        return torch.autocast(x.device.type, self.precision, enabled=self.precision != torch.float32, cache_enabled=False)
+        return torch.autocast(
+            x.device.type, self.precision, enabled=self.precision != torch.float32, cache_enabled=False
+        )
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """What prediction needs, from uint8 images (n, h, w, c): features, joint scores and scores of the new classes.
@@ -144,9 +159,11 @@ class Net(nn.Module):
 
 
 def _last_linear(head: nn.Module) -> nn.Linear:
-    last = head if isinstance(head, nn.Linear) else list(head.children())[-1]
+    last = head[-1] if isinstance(head, nn.Sequential) else head
     if not isinstance(last, nn.Linear):
-        raise InputError("Only a linear or mlp head can be extended; use --model.head linear, or --joint.objective swap.")
+        raise InputError(
+            "Only a linear or mlp head can be extended; use --model.head linear, or --joint.objective swap."
+        )
     return last
 
 
@@ -158,7 +175,9 @@ def build(settings: Model, *, channels: int, size: int) -> Net:
         backbone, d = resnet.resnet18(channels, settings.width, settings.shortcut, large=True)
     elif settings.backbone == "vgg":
         if size < 16:
-            raise InputError(f"The vgg network halves images four times; {size} pixels are too few (use --model.size 32).")
+            raise InputError(
+                f"The vgg network halves images four times; {size} pixels are too few (use --model.size 32)."
+            )
         backbone, d = vgg.vgg(channels, settings.width, size)
     else:
         backbone, d = vgg.small(channels, settings.width, size)

@@ -26,12 +26,16 @@ def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per
     places = np.flatnonzero(~images.is_known)
     matched = run.summary.get("matched", {})
     n_new = run.summary["n_new"]
-    figure, axes = plt.subplots(n_new, per_cluster, figsize=(per_cluster * 0.5 + 1.6, n_new * 0.52 + 0.5), squeeze=False)
+    figure, axes = plt.subplots(
+        n_new, per_cluster, figsize=(per_cluster * 0.5 + 1.6, n_new * 0.52 + 0.5), squeeze=False
+    )
     for cluster in range(n_new):
         members = np.flatnonzero(labels == cluster)
         # evenly from the surest to the least sure: the least sure ones show where the cluster ends
         order = members[np.argsort(-sure[members], kind="stable")]
-        chosen = order[np.linspace(0, len(order) - 1, min(per_cluster, len(order))).astype(int)] if len(order) else order
+        chosen = (
+            order[np.linspace(0, len(order) - 1, min(per_cluster, len(order))).astype(int)] if len(order) else order
+        )
         name = matched.get(str(cluster), (None,))[0]
         for column, axis in enumerate(axes[cluster]):
             axis.set_xticks([])
@@ -46,7 +50,9 @@ def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per
                         spine.set_edgecolor("red")
                         spine.set_linewidth(2)
         label = f"cluster {cluster}\n{len(members)} images" + (f"\n= {name}" if name else "")
-        axes[cluster][0].text(-0.25, 0.5, label, transform=axes[cluster][0].transAxes, ha="right", va="center", fontsize=7)
+        axes[cluster][0].text(
+            -0.25, 0.5, label, transform=axes[cluster][0].transAxes, ha="right", va="center", fontsize=7
+        )
     figure.suptitle("Each row: one discovered class, from its surest image to its least sure", fontsize=8)
     figure.tight_layout(pad=0.3)
     path = run.path / "clusters.png"

@@ -1,0 +1,181 @@
+"""Search the settings of a recipe on known classes alone.
+
+    python benchmarks/tune_digits.py --set joint.epochs=40,80 --set joint.lr=0.1,0.2 --hide 0,1 2,3 --seeds 0 1
+
+Labels of the classes to be discovered may choose nothing. So some of the *known* classes play that part: their labels are
+taken away (the probe classes), the whole method runs, and the accuracy on them is the score of the settings. With
+``--pile`` the truly unlabelled images stay in the pile; nobody looks at what they are, but they take up clusters and can be
+confused with the probe classes, which makes the task as hard as the real one.
+
+Signals that need no labels at all are reported beside it: how far the heads agree with each other, on the whole pile.
+"""
+
+import argparse
+import ast
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from autonovel.data.benchmarks import load_benchmark
+from autonovel.data.images import UNKNOWN, ImageSet
+from autonovel.data.loader import resize
+from autonovel.engine import Mode
+from autonovel.errors import InputError
+from autonovel.metrics import cluster_accuracy
+from autonovel.pipeline import Pipeline, restore
+from autonovel.recipes import Recipe, get_recipe
+from autonovel.runs import Run
+
+
+@dataclass(frozen=True)
+class Task:
+    """A discovery task whose answer is known.
+
+    Attributes:
+        data: the images; those of the probe classes are unlabelled.
+        probe: bool (n,), the images of the probe classes.
+        classes: int64 (probe images,), their classes.
+        n_new: how many classes the pile holds.
+    """
+
+    data: ImageSet
+    probe: np.ndarray
+    classes: np.ndarray
+    n_new: int
+
+
+def hide(data: ImageSet, hidden: Sequence[int], pile: int = 0) -> Task:
+    """Take the labels of some known classes away.
+
+    Args:
+        data: the images.
+        hidden: the classes.
+        pile: how many classes the unlabelled images hold, to keep these images; 0 leaves them out.
+    """
+    left = [c for c in range(data.n_known) if c not in hidden]
+    number = np.full(data.n_known + 1, UNKNOWN)  # the last entry is for label -1
+    number[left] = np.arange(len(left))
+    shown = replace(data, labels=number[data.labels], class_names=tuple(data.class_names[c] for c in left))
+    keep = np.ones(len(data), dtype=bool) if pile else data.is_known
+    probe = np.isin(data.labels, hidden)
+    return Task(shown.subset(keep), probe[keep], data.labels[probe], len(hidden) + pile)
+
+
+def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]:
+    """Run the method on a task: accuracy on the probe images, of every head too, and what needs no labels."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Pipeline(task.data, recipe, task.n_new, seed, mode).run(Run(Path(folder) / "run"))
+        seconds = time.perf_counter() - started
+        net, recipe = restore(run, mode)
+        losses = np.atleast_1d(run.metrics[-1]["losses"].get("new", 0.0))
+    unlabelled = ~task.data.is_known
+    images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
+    by_head = answers_by_head(net, images.to(mode.device))
+    probe = task.probe[unlabelled]
+    accuracy = [cluster_accuracy(task.classes, clusters[probe]) for clusters in by_head]
+    with_others = agreement(by_head)
+    return {
+        "acc": accuracy[int(losses.argmin())],
+        "acc_by_head": accuracy,
+        "acc_most_agreeing": accuracy[int(np.argmax(with_others))],
+        "agreement": float(np.mean(with_others)),
+        "loss": float(losses.min()) * len(losses),
+        "seconds": seconds,
+    }
+
+
+@torch.no_grad()
+def answers_by_head(net: Any, images: torch.Tensor) -> np.ndarray:
+    """The cluster of every image according to each head, (heads, n)."""
+    scores = []
+    for head in range(len(net.heads["new"])):
+        net.answering_head.fill_(head)
+        scores.append(torch.cat([net(part)[2].argmax(1) for part in images.split(1024)]))
+    return torch.stack(scores).cpu().numpy()
+
+
+def agreement(by_head: np.ndarray) -> list[float]:
+    """For each head, the mean share of images on which it agrees with another head, clusters matched."""
+    n = len(by_head)
+    if n == 1:
+        return [1.0]
+    pairs = {(a, b): cluster_accuracy(by_head[a], by_head[b]) for a, b in itertools.combinations(range(n), 2)}
+    return [float(np.mean([v for pair, v in pairs.items() if head in pair])) for head in range(n)]
+
+
+def change(settings: Any, path: str, value: Any) -> Any:
+    """The settings with the field at a dotted path set, for example ``joint.swap.epsilon``."""
+    name, _, rest = path.partition(".")
+    if not is_dataclass(settings) or not hasattr(settings, name):
+        raise InputError(f"There is no setting '{path}'.")
+    inner = change(getattr(settings, name), rest, value) if rest else value
+    return replace(settings, **{name: inner})  # type: ignore[type-var]
+
+
+def combinations(axes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Every combination of the values of ``path=value,value``; paths joined by ``+`` move together."""
+    names, choices = [], []
+    for axis in axes:
+        name, _, values = axis.partition("=")
+        names.append(name)
+        choices.append([_value(text) for text in values.split(",")])
+    for chosen in itertools.product(*choices):
+        yield dict(zip(names, chosen, strict=True))
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Search the settings of a recipe on known classes alone.")
+    parser.add_argument("--recipe", default="digits", help="the recipe to start from")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", help="a field and its values (joined fields: A+B=V)")
+    parser.add_argument("--hide", nargs="+", default=["0,1", "2,3", "1,4"], help="probe classes of each task")
+    parser.add_argument("--pile", type=int, default=0, help="keep the unlabelled images, which hold this many classes")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, help="append every run as a line of JSON to this file")
+    options = parser.parse_args()
+    data, _ = load_benchmark("digits", None)  # the truth of the unlabelled images is dropped here
+    tasks = {text: hide(data, [int(c) for c in text.split(",")], options.pile) for text in options.hide}
+    mode = Mode.of(options.device)
+    for chosen in combinations(options.set):
+        recipe = get_recipe(options.recipe)
+        for path, value in chosen.items():
+            for part in path.split("+"):
+                recipe = change(recipe, part, value)
+        runs = []
+        for (text, task), seed in itertools.product(tasks.items(), options.seeds):
+            found = attempt(task, recipe, seed, mode)
+            runs.append(found)
+            entry = {"settings": chosen, "hidden": text, "pile": options.pile, "seed": seed} | found
+            if options.out:
+                with options.out.open("a") as file:
+                    file.write(json.dumps(entry) + "\n")
+        print(f"{chosen or 'the recipe as it is'}: {_line(runs)}", flush=True)
+
+
+def _line(runs: Sequence[dict[str, Any]]) -> str:
+    acc = np.array([run["acc"] for run in runs])
+    mean = {name: np.mean([run[name] for run in runs]) for name in ("acc_most_agreeing", "agreement", "loss", "seconds")}
+    return (
+        f"ACC mean {acc.mean():.3f} worst {acc.min():.3f} ({' '.join(f'{a:.3f}' for a in acc)}), most agreeing head "
+        f"{mean['acc_most_agreeing']:.3f}, agreement {mean['agreement']:.3f}, loss {mean['loss']:.3f}, {mean['seconds']:.0f} s a run"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Probe classes: known classes that training leaves out, so that something can be learned from them about new ones."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from autonovel.data.images import UNKNOWN, ImageSet
+from autonovel.data.loader import host_generator
+from autonovel.errors import AutonovelWarning, InputError
+from autonovel.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
+from autonovel.recipes import Estimate, Recipe
+
+
+@dataclass(frozen=True)
+class ProbePlan:
+    """Which known classes train the features and which are probes.
+
+    Attributes:
+        trains: whether features must be trained for it, on the known classes that are not probes.
+        n_train: how many classes train.
+        train_labels: labels (n,) with only those classes, numbered from 0.
+        probe_places: the images of the probe classes.
+        groups: the family of each probe class, or None where there are no families.
+    """
+
+    trains: bool
+    n_train: int
+    train_labels: npt.NDArray[np.int64]
+    probe_places: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64] | None
+
+
+def plan_probes(data: ImageSet, recipe: Recipe, seed: int) -> ProbePlan:
+    """Choose the probe classes.
+
+    With enough known classes a share of them is held out of supervised training. With few, features of the first stage
+    serve, which has seen no labels, and all known classes are probes. With few and no such stage there are no probes.
+    """
+    families = _families(data.class_names)
+    probes = _choose(data, recipe.estimate, families, seed)
+    by_labels = recipe.pretrain.method == "prototypical"
+    few = len(probes) < MIN_PROBE_CLASSES or data.n_known - len(probes) < 2
+    if few and by_labels:
+        probes = np.empty(0, dtype=np.int64)
+    elif few:
+        probes = np.arange(data.n_known) if recipe.pretrain.method == "rotation" else np.empty(0, dtype=np.int64)
+    trained = np.setdiff1d(np.arange(data.n_known), probes)
+    number = np.full(data.n_known + 1, UNKNOWN)  # the last entry is that of label -1
+    number[trained] = np.arange(len(trained))
+    places = np.flatnonzero(np.isin(data.labels, probes))
+    return ProbePlan(
+        trains=not by_labels and len(trained) >= 2,
+        n_train=len(trained),
+        train_labels=number[data.labels],
+        probe_places=places,
+        groups=None if families is None else families[data.labels[places]],
+    )
+
+
+def estimate_from(
+    features: Tensor, plan: ProbePlan, data: ImageSet, settings: Estimate, seed: int, device: torch.device
+) -> ClassEstimate:
+    """The number of new classes, from features of the probe images followed by those of the unlabelled ones."""
+    n_probe = len(plan.probe_places)
+    method = settings.method
+    if method != "silhouette" and n_probe == 0:
+        warnings.warn(
+            f"{data.n_known} known classes are too few to leave some of them out of training, so the silhouette alone "
+            "decides how many new classes there are; give --n-new if you know it.",
+            AutonovelWarning,
+            stacklevel=2,
+        )
+        method = "silhouette"
+    features = features.to(device)
+    return estimate_classes(
+        features[:n_probe],
+        data.labels[plan.probe_places],
+        features[n_probe:],
+        max_new=max(2, min(settings.max_new, (len(features) - n_probe) // 2)),
+        method=method,
+        settings=settings,
+        seed=seed,
+        probe_groups=plan.groups,
+    )
+
+
+def _families(class_names: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
+    """The family of every class where all names have the form FAMILY/NAME and there are several families."""
+    heads = [name.partition("/")[0] for name in class_names if "/" in name]
+    if len(heads) < len(class_names) or len(set(heads)) < 2:
+        return None
+    return np.unique(heads, return_inverse=True)[1].astype(np.int64)
+
+
+def _choose(
+    data: ImageSet, settings: Estimate, families: npt.NDArray[np.int64] | None, seed: int
+) -> npt.NDArray[np.int64]:
+    if settings.probe_families:
+        chosen = [i for i, name in enumerate(data.class_names) if name.partition("/")[0] in settings.probe_families]
+        if not chosen:
+            raise InputError(f"No known class belongs to the probe families {', '.join(settings.probe_families)}.")
+        return np.array(chosen, dtype=np.int64)
+    wanted = round(settings.probe_share * data.n_known)
+    order = torch.randperm(data.n_known, generator=host_generator(seed, "probes")).numpy()
+    return np.sort(order[: max(wanted, min(MIN_PROBE_CLASSES, data.n_known))])

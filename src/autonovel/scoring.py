@@ -1,0 +1,64 @@
+"""Scoring a run against the truth. Nothing that is computed here goes back into the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autonovel import metrics
+from autonovel.data.images import ImageSet, Truth
+from autonovel.data.loader import put_on
+from autonovel.engine import Answers, Mode, answer
+from autonovel.kmeans import kmeans
+from autonovel.models.net import Net
+from autonovel.recipes import Recipe
+
+PIXEL_BASELINE = 20_000_000
+"""k-means on the raw pixels is shown beside the result where the pile has at most this many numbers."""
+
+
+def score(
+    data: ImageSet,
+    truth: Truth,
+    found: Answers,
+    features: Tensor | None,
+    net: Net,
+    recipe: Recipe,
+    mode: Mode,
+    seed: int,
+) -> dict[str, Any]:
+    """Clustering scores of the unlabelled images, k-means beside them, and the joint classifier on the test split.
+
+    Args:
+        found: the network's answers for the unlabelled images.
+        features: of the unlabelled images after stage 2, for the k-means baseline.
+    """
+    assert found.new is not None
+    n_known, n_new = data.n_known, found.new.shape[1]
+    hidden = np.flatnonzero(~data.is_known)
+    actual, predicted = truth.labels[hidden], found.new.argmax(1).numpy()
+    table, mapping = metrics.matched_confusion(actual - n_known, predicted)
+    result: dict[str, Any] = {f"{name}_new": value for name, value in metrics.clustering_scores(actual, predicted).items()}
+    # cluster -> the true class it is matched to, and how many of its images are of that class
+    result["matched"] = {
+        str(cluster): (truth.class_names[n_known + to], int(table[to, to]))
+        for cluster, to in sorted(mapping.items())
+        if n_known + to < len(truth.class_names) and cluster < n_new
+    }
+    result["confusion"] = table.tolist()
+    result["kmeans"] = {}
+    n_true = len(np.unique(actual))
+    points = {"supervised_features": features} if features is not None else {}
+    if len(hidden) * int(np.prod(data.images.shape[1:])) <= PIXEL_BASELINE:
+        points["pixels"] = torch.from_numpy(data.images[hidden].reshape(len(hidden), -1)).float()
+    for name, vectors in points.items():
+        clusters = kmeans(vectors.to(mode.device), n_true, seed=seed).labels.cpu().numpy()
+        result["kmeans"][name] = metrics.cluster_accuracy(actual, clusters)
+    if truth.test_images is not None and truth.test_labels is not None and len(truth.test_labels):
+        test = ImageSet.from_arrays(truth.test_images)
+        answers = answer(net, put_on(mode.device, test, size=recipe.model.size).chunks(), mode)
+        result["test"] = metrics.joint_scores(truth.test_labels, answers.joint.argmax(1).numpy(), n_known)
+    return result

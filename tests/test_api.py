@@ -1,0 +1,297 @@
+"""The Python interface: scikit-learn's rules, arrays and image sets, lazy imports, refusals."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
+
+import autonovel as an
+from autonovel.errors import InputError
+from autonovel.metrics import cluster_accuracy
+from autonovel.recipes import Model, Recipe, Swap, get_recipe
+from tests.small_data import class_images
+
+SIZE, N_NEW = 12, 3
+PARAMETERS = {"n_new", "recipe", "preset", "seed", "device", "out"}
+
+
+def tiny_recipe(objective: str = "swap") -> Recipe:
+    """A recipe of the real shape that takes a moment."""
+    base = get_recipe("digits", "fast")
+    joint = replace(
+        base.joint, objective=objective, epochs=2, batch=40, warmup=0, swap=Swap(heads=2, hidden=16, projection=8)
+    )
+    return replace(
+        base,
+        model=Model(backbone="small", width=4, head="cosine" if objective == "swap" else "linear"),
+        supervised=replace(base.supervised, epochs=1, batch=40, warmup=0),
+        joint=joint,
+    )
+
+
+def pile(labels: tuple[object, ...] = (0, 1, 2), per_class: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images of six classes, the labels of three of them, and the truth."""
+    truth = np.random.default_rng(0).permutation(np.repeat(np.arange(6), per_class))
+    images = class_images(truth, SIZE, n_classes=6)
+    hidden = -1 if isinstance(labels[0], int) else ""
+    return images, np.array([labels[t] if t < 3 else hidden for t in truth]), truth
+
+
+@pytest.fixture(scope="module")
+def fitted() -> an.AutoNovel:
+    X, y, _ = pile()
+    return an.AutoNovel(n_new=N_NEW, recipe=tiny_recipe(), device="cpu").fit(X, y)
+
+
+# ---- scikit-learn's rules
+
+
+def test_the_constructor_only_stores() -> None:
+    odd = object()
+    model = an.AutoNovel(n_new=odd, recipe=odd, preset=odd, seed=odd, device=odd, out=odd)
+    assert vars(model) == dict.fromkeys(PARAMETERS, odd)
+    assert all(value is odd for value in model.get_params().values())
+
+
+def test_parameters_can_be_read_set_and_cloned() -> None:
+    model = an.AutoNovel(n_new=7, recipe=tiny_recipe(), seed=3)
+    assert set(model.get_params()) == set(model.get_params(deep=False)) == PARAMETERS
+    assert model.set_params(seed=9, preset="fast") is model
+    assert (model.seed, model.preset, model.n_new) == (9, "fast", 7)
+    copy = clone(model)
+    assert copy is not model
+    assert copy.get_params() == model.get_params()
+    assert "AutoNovel(n_new=7" in repr(model)
+    with pytest.raises(InputError, match="no parameter 'colour'"):
+        model.set_params(colour=1)
+
+
+def test_fit_returns_itself_and_leaves_parameters_alone() -> None:
+    X, y, _ = pile()
+    X_before, y_before = X.copy(), y.copy()
+    model = an.AutoNovel(n_new=N_NEW, recipe=tiny_recipe(), device="cpu")
+    before = model.get_params()
+    assert model.fit(X, y) is model
+    assert model.get_params() == before
+    np.testing.assert_array_equal(X, X_before)
+    np.testing.assert_array_equal(y, y_before)
+    check_is_fitted(model)
+    public = {name for name in vars(model) if not name.startswith("_")} - PARAMETERS
+    assert public == {"labels_", "classes_", "n_new_", "summary_"}
+
+
+def test_it_works_inside_a_scikit_learn_pipeline(fitted: an.AutoNovel) -> None:
+    X, y, _ = pile()
+    pipeline = make_pipeline(FunctionTransformer(lambda images: images / 255), clone(fitted)).fit(X, y)
+    np.testing.assert_array_equal(pipeline.predict(X), fitted.predict(X))
+    with pytest.raises(NotFittedError):
+        check_is_fitted(clone(fitted))
+
+
+def test_a_clone_of_a_fitted_model_is_not_fitted(fitted: an.AutoNovel) -> None:
+    copy = clone(fitted)
+    assert not [name for name in vars(copy) if name.endswith("_")]
+    with pytest.raises(InputError, match="not been fitted"):
+        copy.predict(pile()[0])
+
+
+@pytest.mark.parametrize("verb", ["predict", "predict_proba", "transform", "score"])
+def test_a_model_that_is_not_fitted_says_so(verb: str) -> None:
+    X, y, _ = pile()
+    with pytest.raises(InputError, match=r"has not been fitted; call fit\(X, y\) first\."):
+        getattr(an.AutoNovel(), verb)(*((X, y) if verb == "score" else (X,)))
+
+
+def test_answers_have_their_shapes_and_agree_with_each_other(fitted: an.AutoNovel) -> None:
+    X, y, truth = pile()
+    assert fitted.n_new_ == N_NEW
+    assert fitted.classes_.tolist() == [0, 1, 2, 3, 4, 5]
+    chance = fitted.predict_proba(X)
+    assert chance.shape == (len(X), 6)
+    np.testing.assert_allclose(chance.sum(1), 1, atol=1e-5)
+    assert chance.min() >= 0
+    np.testing.assert_array_equal(fitted.predict(X), fitted.classes_[chance.argmax(1)])
+    features = fitted.transform(X)
+    assert features.shape[0] == len(X)
+    assert np.isfinite(features).all()
+    assert fitted.score(X, truth) == cluster_accuracy(truth, fitted.predict(X))
+    assert fitted.labels_.shape == (len(X),)
+    known = y != -1
+    np.testing.assert_array_equal(fitted.labels_[known], y[known])
+    assert set(fitted.labels_[~known]) <= {3, 4, 5}
+    sizes = np.bincount(fitted.labels_[~known] - 3, minlength=3)
+    assert sizes.tolist() == fitted.summary_["cluster_sizes"]
+
+
+def test_answers_do_not_depend_on_the_batch(fitted: an.AutoNovel) -> None:
+    X, _, _ = pile()
+    whole = fitted.predict_proba(X)
+    np.testing.assert_allclose(fitted.predict_proba(X[5:9]), whole[5:9], atol=1e-5)
+    np.testing.assert_allclose(fitted.predict_proba(X / 255.0), whole, atol=1e-5)  # floating point in [0, 1]
+    assert fitted.predict_proba(X[:0]).shape == (0, 6)
+
+
+def test_the_same_seed_gives_the_same_model_and_another_one_another(fitted: an.AutoNovel) -> None:
+    X, y, _ = pile()
+    np.testing.assert_array_equal(clone(fitted).fit(X, y).predict_proba(X), fitted.predict_proba(X))
+    other = clone(fitted).set_params(seed=1).fit(X, y)
+    assert not np.allclose(other.predict_proba(X), fitted.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(4, SIZE + 1, SIZE, 3), (4, SIZE, SIZE, 1), (4, SIZE, SIZE)])
+def test_images_of_another_size_are_refused(fitted: an.AutoNovel, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"The images have shape .*; the model was fitted on \(12, 12, 3\)\."):
+        fitted.predict(np.zeros(shape, np.uint8))
+
+
+def test_labels_may_be_text() -> None:
+    X, y, _ = pile(("wren", "crow", "heron"))
+    model = an.AutoNovel(n_new=2, recipe=tiny_recipe(), device="cpu").fit(X, y)
+    assert model.classes_.tolist() == ["crow", "heron", "wren", "new 0", "new 1"]
+    np.testing.assert_array_equal(model.classes_[model.labels_[y != ""]], y[y != ""])
+    assert set(model.predict(X)) <= set(model.classes_)
+    assert set(model.classes_[model.labels_[y == ""]]) <= {"new 0", "new 1"}
+
+
+def test_labels_may_have_gaps_and_any_type() -> None:
+    X, y, _ = pile((7, 40, 12))
+    for kind in (np.int8, np.float64):
+        model = an.AutoNovel(n_new=2, recipe=tiny_recipe(), device="cpu").fit(X, y.astype(kind))
+        assert model.classes_.tolist() == [7, 12, 40, 41, 42]
+        np.testing.assert_array_equal(model.classes_[model.labels_[y != -1]], y[y != -1])
+
+
+def test_the_paper_objective_works_too_and_the_folder_can_be_kept(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    model = an.AutoNovel(n_new=N_NEW, recipe=tiny_recipe("pairs"), device="cpu", out=tmp_path / "run").fit(X, y)
+    assert model.predict_proba(X).shape == (len(X), 6)
+    run = an.load(tmp_path / "run")
+    assert run.config["run"]["recipe"]["joint"]["incremental"] is True
+    np.testing.assert_array_equal(model.labels_[y == -1] - 3, run.labels)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"y": "none"}, "y labels no image"),
+        ({"y": "all"}, "no unlabelled images"),
+        ({"y": "short"}, "give one label per image"),
+        ({"y": "one class"}, "Only one class is known"),
+        ({"X": "flat"}, "must have shape"),
+        ({"X": "nan"}, "must be finite"),
+        ({"n_new": 1}, "at least 2 new classes"),
+        ({"recipe": "nonsense"}, "no recipe 'nonsense'"),
+        ({"preset": "nonsense", "recipe": "digits"}, "no preset 'nonsense'"),
+        ({"device": "tpu"}, "no device 'tpu'"),
+    ],
+)
+def test_input_that_cannot_be_used_is_refused_by_fit(change: dict[str, object], sentence: str) -> None:
+    X, y, truth = pile()
+    X = {"flat": X.reshape(len(X), -1), "nan": np.full(X.shape, np.nan)}.get(change.get("X"), X)
+    labels = {"none": np.full(len(y), -1), "all": truth, "short": y[:-1], "one class": np.where(y == 0, 0, -1)}
+    y = labels.get(change.get("y"), y)
+    parameters = {name: value for name, value in change.items() if name in PARAMETERS}
+    model = an.AutoNovel(**{"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu"} | parameters)
+    with pytest.raises(InputError, match=sentence):
+        model.fit(X, y)
+
+
+# ---- discover and load
+
+
+def test_two_piles_of_arrays_or_image_sets_are_the_same_run(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    known = y != -1
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu"}
+    arrays = an.discover((X[known], y[known]), X[~known], out=tmp_path / "arrays", **settings)
+    sets = an.discover(
+        an.ImageSet.from_arrays(X[known], y[known]),
+        an.ImageSet.from_arrays(X[~known]),
+        out=tmp_path / "sets",
+        **settings,
+    )
+    assert arrays.labels.tolist() == sets.labels.tolist()
+    assert len(arrays.labels) == (~known).sum()
+    assert (tmp_path / "arrays/joint.safetensors").read_bytes()[-4096:] == (
+        tmp_path / "sets/joint.safetensors"
+    ).read_bytes()[-4096:]
+    ids = [row["image"] for row in arrays.predictions]
+    assert len(set(ids)) == len(ids)
+    assert all(name.startswith("unlabelled/") for name in ids)
+    # one pile: the rows of the answer are the unlabelled images in the order of the input
+    one = an.discover((X, y), out=tmp_path / "one", **settings)
+    assert len(one.labels) == len(arrays.labels)
+
+
+def test_discover_refuses_piles_that_do_not_fit(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "out": tmp_path / "run"}
+    known = y != -1
+    with pytest.raises(InputError, match="unlabelled images come with labels"):
+        an.discover((X[known], y[known]), (X, y), **settings)
+    with pytest.raises(InputError, match="sizes must agree"):
+        an.discover((X[known], y[known]), np.zeros((20, 9, 9, 3), np.uint8), **settings)
+    assert not (tmp_path / "run").exists()  # nothing half-written
+
+
+def test_loading_a_run_gives_what_discover_gave(tmp_path: Path) -> None:
+    X, y, truth = pile()
+    data = an.ImageSet.from_arrays(X, y)
+    names = tuple(str(c) for c in range(6))
+    run = an.discover(
+        data, out=tmp_path / "run", n_new=N_NEW, recipe=tiny_recipe(), device="cpu", truth=an.Truth(truth, names)
+    )
+    again = an.load(str(tmp_path / "run"))
+    assert again.summary == run.summary
+    assert again.labels.tolist() == run.labels.tolist()
+    assert again.features.shape[0] == (y == -1).sum()
+    assert run.summary["acc_new"] == cluster_accuracy(truth[y == -1], run.labels)
+    assert "finished" in repr(again)
+    with pytest.raises(InputError, match="no run in"):
+        an.load(tmp_path)
+
+
+# ---- imports
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_import_does_not_wait_for_torch() -> None:
+    heavy = "{'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'PIL', 'rich'}"
+    use = "autonovel.Recipe; autonovel.get_recipe('cifar10')"
+    result = python(f"import sys, autonovel; {use}; print({heavy} & set(sys.modules))")
+    assert result.stdout.strip() == "set()", result.stderr
+
+
+def test_the_core_needs_torch_numpy_and_pillow_alone() -> None:
+    # everything else is imported where it is used
+    code = """
+import sys
+for name in ("scipy", "sklearn", "matplotlib", "rich", "tyro", "pooch", "pandas", "pyarrow", "datasets"):
+    sys.modules[name] = None  # importing it now fails
+import autonovel.losses, autonovel.pairs, autonovel.metrics, autonovel.recipes, autonovel.engine, autonovel.models
+import autonovel.methods.joint, autonovel.methods.pretrain, autonovel.methods.supervised
+import autonovel.data.augment, autonovel.data.loader, autonovel.data.images, autonovel.progress
+import torch
+from autonovel.pairs import rank_statistics
+print(rank_statistics(torch.eye(3), 1).sum().item())
+"""
+    result = python(code)
+    assert result.stdout.strip() == "3.0", result.stderr
+
+
+def test_every_public_name_is_there_and_unknown_ones_are_not() -> None:
+    for name in an.__all__:
+        assert getattr(an, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = an.nonsense

@@ -1,0 +1,221 @@
+"""Recipes: the paper's numbers, schedules against their formulas, round trips, documentation of every field."""
+
+import ast
+import dataclasses
+import inspect
+import json
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autonovel import recipes
+from autonovel.errors import InputError
+from autonovel.recipes import (
+    PRESETS,
+    Augment,
+    Joint,
+    Model,
+    Pretrain,
+    Recipe,
+    Supervised,
+    Swap,
+    Training,
+    describe_recipes,
+    fit_to_data,
+    from_dict,
+    get_recipe,
+)
+
+ALL = sorted(product(describe_recipes(), PRESETS))
+
+
+# ---- schedules
+
+
+@given(epoch=st.integers(0, 400), length=st.integers(1, 300))
+def test_ramp_follows_the_formula(epoch: int, length: int) -> None:
+    expected = math.exp(-5 * (1 - min(1, epoch / length)) ** 2)
+    assert Joint(ramp=length).ramp_at(epoch) == pytest.approx(expected)
+
+
+def test_ramp_is_one_at_its_end_and_without_length() -> None:
+    assert Joint(ramp=50).ramp_at(0) == pytest.approx(math.exp(-5))
+    assert Joint(ramp=50).ramp_at(49) < Joint(ramp=50).ramp_at(50) == Joint(ramp=50).ramp_at(51) == 1
+    assert Joint(ramp=0).ramp_at(0) == 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "milestones", "factor"),
+    [("pretrain", [60, 120, 160], 0.2), ("supervised", list(range(10, 100, 10)), 0.5), ("joint", [170], 0.1)],
+)
+def test_learning_rate_of_the_paper_falls_in_steps(stage: str, milestones: list[int], factor: float) -> None:
+    settings = getattr(get_recipe("cifar10"), stage)
+    for epoch in range(settings.epochs):
+        passed = len([m for m in milestones if epoch >= m])
+        for part in (0.0, 0.5, 0.999):  # constant within an epoch
+            assert settings.lr_at(epoch + part) == pytest.approx(0.1 * factor**passed)
+
+
+@given(st.floats(0, 1), st.integers(1, 100), st.integers(0, 20), st.floats(0, 0.5))
+def test_cosine_and_triangle_follow_their_formulas(share: float, epochs: int, warmup: int, final: float) -> None:
+    time = share * epochs
+    for schedule in ("cosine", "triangle"):
+        settings = Training(epochs=epochs, lr=0.4, schedule=schedule, warmup=warmup, final=final)
+        if time < warmup:
+            expected = 0.4 * time / warmup
+        elif warmup >= epochs:
+            continue  # the fall has no room
+        else:
+            x = (time - warmup) / (epochs - warmup)
+            fall = (1 + math.cos(math.pi * x)) / 2 if schedule == "cosine" else 1 - x
+            expected = 0.4 * (final + (1 - final) * fall)
+        assert settings.lr_at(time) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "triangle"])
+def test_smooth_schedules_peak_after_warm_up_and_end_low(schedule: str) -> None:
+    settings = Training(epochs=50, lr=0.2, schedule=schedule, warmup=10, final=0.01)
+    assert settings.lr_at(0) == 0
+    assert settings.lr_at(10) == pytest.approx(0.2)
+    assert settings.lr_at(50) == pytest.approx(0.002)
+    assert max(settings.lr_at(t / 4) for t in range(200)) == pytest.approx(0.2)
+
+
+# ---- what the paper's text says
+
+
+def test_settings_of_the_paper_for_cifar10() -> None:
+    recipe = get_recipe("cifar10")
+    assert (recipe.model.backbone, recipe.model.width, recipe.model.shortcut, recipe.model.head) == (
+        "resnet18", 64, "pool", "linear",
+    )  # fmt: skip
+    one, two, three = recipe.pretrain, recipe.supervised, recipe.joint
+    assert (one.method, one.epochs, one.batch, one.lr, one.momentum) == ("rotation", 200, 128, 0.1, 0.9)
+    assert (one.nesterov, one.weight_decay, one.milestones, one.decay) == (True, 5e-4, (60, 120, 160), 0.2)
+    assert (one.augment.crop, one.augment.pad, one.augment.flip, one.train_from) == ("zero", 4, True, "all")
+    assert (two.epochs, two.batch, two.lr, two.momentum, two.weight_decay) == (100, 128, 0.1, 0.9, 1e-4)
+    assert (two.milestones, two.decay, two.train_from) == (tuple(range(10, 100, 10)), 0.5, "layer4")
+    assert (two.augment.crop, two.augment.flip) == ("zero", True)
+    assert (three.objective, three.pairs, three.top_k, three.epochs, three.batch) == ("pairs", "rank", 5, 200, 128)
+    assert (three.lr, three.momentum, three.nesterov, three.weight_decay) == (0.1, 0.9, False, 1e-4)
+    assert (three.milestones, three.decay, three.train_from) == ((170,), 0.1, "layer4")
+    assert (three.consistency, three.ramp, three.incremental_weight, three.incremental) == (5.0, 50, 0.05, False)
+    assert (three.known_weight, three.pair_weight, three.known_per_batch) == (1.0, 1.0, 0)
+    assert (three.augment.crop, three.augment.pad, three.augment.flip) == ("reflect", 4, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "ramp", "crop", "flip"),
+    [("cifar10", 5, 50, "reflect", True), ("cifar100", 50, 150, "zero", True), ("svhn", 50, 80, "zero", False)],
+)
+def test_what_differs_between_the_data_sets(name: str, weight: float, ramp: int, crop: str, flip: bool) -> None:
+    recipe = get_recipe(name)
+    assert (recipe.joint.consistency, recipe.joint.ramp) == (weight, ramp)
+    assert (recipe.joint.augment.crop, recipe.joint.augment.flip) == (crop, flip)
+    assert recipe.pretrain.augment.flip == recipe.supervised.augment.flip == flip
+    base = get_recipe("cifar10")
+    assert recipe.model == base.model
+    same = dataclasses.replace(recipe.joint, consistency=5.0, ramp=50, augment=base.joint.augment)
+    assert same == base.joint
+
+
+def test_digits_are_never_mirrored() -> None:
+    for name in ("svhn", "digits"):
+        for preset in PRESETS:
+            recipe = get_recipe(name, preset)
+            stages = (recipe.pretrain, recipe.supervised, recipe.joint)
+            assert not any(s.augment.flip for s in stages if getattr(s, "method", "") != "none")
+
+
+# ---- names, presets, round trips
+
+
+@pytest.mark.parametrize(("name", "preset"), ALL)
+def test_recipes_survive_a_round_trip_through_json(name: str, preset: str) -> None:
+    recipe = get_recipe(name, preset)
+    assert (recipe.name, recipe.preset) == (name, preset)
+    again = from_dict(Recipe, json.loads(json.dumps(recipe.to_dict())))
+    assert again == recipe
+    assert hash(again) == hash(recipe)  # tuples came back as tuples
+    assert from_dict(Recipe, recipe.to_dict()) == recipe
+
+
+@pytest.mark.parametrize(("name", "preset"), ALL)
+def test_recipes_are_complete_for_any_data(name: str, preset: str) -> None:
+    for n_new in (2, 10, 11, 100):
+        recipe, notes = fit_to_data(get_recipe(name, preset), n_new)
+        for stage in (recipe.pretrain, recipe.supervised, recipe.joint):
+            assert stage.epochs >= 1
+            assert stage.lr > 0
+            assert all(0 < m < stage.epochs for m in stage.milestones if stage.schedule == "steps")
+            assert stage.warmup < stage.epochs
+        assert all(f"{recipe.joint.epochs} epochs" in note and str(n_new) in note for note in notes)
+        assert fit_to_data(recipe, n_new) == (recipe, [])
+
+
+@pytest.mark.parametrize("name", sorted(describe_recipes()))
+def test_fast_takes_less_time(name: str) -> None:
+    def epochs(preset: str) -> int:
+        recipe, _ = fit_to_data(get_recipe(name, preset), 20)
+        stages = [recipe.supervised, recipe.joint] + ([] if recipe.pretrain.method == "none" else [recipe.pretrain])
+        return sum(stage.epochs for stage in stages)
+
+    assert epochs("fast") < epochs("paper")
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(InputError, match="no recipe 'cifar11'; choose one of cifar10, "):
+        get_recipe("cifar11")
+    with pytest.raises(InputError, match="no preset 'slow'; choose one of paper, reference, fast"):
+        get_recipe("cifar10", "slow")
+    with pytest.raises(InputError, match="Recipe has no setting 'colour'"):
+        from_dict(Recipe, {"colour": 1})
+    with pytest.raises(InputError, match="Swap has no setting 'head'"):
+        from_dict(Recipe, {"joint": {"swap": {"head": 2}}})
+
+
+def test_every_recipe_has_a_line_about_it() -> None:
+    assert {"cifar10", "cifar100", "svhn", "digits", "best"} <= describe_recipes().keys()
+    assert all(text and "\n" not in text for text in describe_recipes().values())
+
+
+# ---- the settings themselves
+
+
+KINDS = [Augment, Model, Training, Pretrain, Supervised, Swap, Joint, Recipe]
+
+
+def settings_classes() -> dict[str, ast.ClassDef]:
+    tree = ast.parse(inspect.getsource(recipes))
+    return {
+        node.name: node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.dump(d) for d in node.decorator_list)
+    }
+
+
+def test_no_settings_class_is_forgotten_here() -> None:
+    assert set(settings_classes()) == {kind.__name__ for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_documented(kind: type) -> None:
+    body = settings_classes()[kind.__name__].body
+    assert ast.get_docstring(settings_classes()[kind.__name__])
+    for place, node in enumerate(body):
+        if isinstance(node, ast.AnnAssign):
+            after = body[place + 1] if place + 1 < len(body) else None
+            documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            assert documented, f"{kind.__name__}.{ast.unparse(node.target)} has no text"
+            assert len(after.value.value.strip()) > 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_are_frozen_and_hashable(kind: type) -> None:
+    value = kind()
+    hash(value)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, 1)
