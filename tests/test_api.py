@@ -45,6 +45,12 @@ def pile(labels: tuple[object, ...] = (0, 1, 2), per_class: int = 12) -> tuple[n
     return images, np.array([labels[t] if t < 3 else hidden for t in truth]), truth
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written into the cache of the person who runs the tests."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def fitted() -> an.AutoNovel:
     X, y, _ = pile()
@@ -225,21 +231,37 @@ def test_two_piles_of_arrays_or_image_sets_are_the_same_run(tmp_path: Path) -> N
     ).read_bytes()[-4096:]
     ids = [row["image"] for row in arrays.predictions]
     assert len(set(ids)) == len(ids)
-    assert all(name.startswith("unlabelled/") for name in ids)
     # one pile: the rows of the answer are the unlabelled images in the order of the input
     one = an.discover((X, y), out=tmp_path / "one", **settings)
     assert len(one.labels) == len(arrays.labels)
 
 
-def test_discover_refuses_piles_that_do_not_fit(tmp_path: Path) -> None:
-    X, y, _ = pile()
-    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "out": tmp_path / "run"}
+def test_labels_on_the_unlabelled_side_are_not_used(tmp_path: Path) -> None:
+    X, y, truth = pile()
     known = y != -1
-    with pytest.raises(InputError, match="unlabelled images come with labels"):
-        an.discover((X[known], y[known]), (X, y), **settings)
-    with pytest.raises(InputError, match="sizes must agree"):
-        an.discover((X[known], y[known]), np.zeros((20, 9, 9, 3), np.uint8), **settings)
-    assert not (tmp_path / "run").exists()  # nothing half-written
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu"}
+    plain = an.discover((X[known], y[known]), X[~known], out=tmp_path / "plain", **settings)
+    told = an.discover((X[known], y[known]), (X[~known], truth[~known]), out=tmp_path / "told", **settings)
+    assert told.config["run"]["data"]["class_names"] == plain.config["run"]["data"]["class_names"]
+    assert told.labels.tolist() == plain.labels.tolist()
+    np.testing.assert_array_equal(told.features, plain.features)
+
+
+def test_discover_refuses_what_cannot_be_used_and_writes_nothing(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    known = y != -1
+    settings = {"recipe": tiny_recipe(), "device": "cpu", "out": tmp_path / "run"}
+    with pytest.raises(InputError, match="nothing to discover"):
+        an.discover((X[known], y[known]), n_new=N_NEW, **settings)
+    with pytest.raises(InputError, match=r"n_new is 'many'; give a whole number or 'auto'\."):
+        an.discover((X, y), n_new="many", **settings)
+    with pytest.raises(InputError, match=r"n_new is 2\.5"):
+        an.discover((X, y), n_new=2.5, **settings)
+    with pytest.raises(InputError, match="--n-new is 0"):
+        an.discover((X, y), n_new=0, **settings)
+    with pytest.raises(InputError):
+        an.discover(tmp_path / "nowhere", tmp_path / "neither", n_new=N_NEW, **settings)
+    assert not (tmp_path / "run").exists()
 
 
 def test_loading_a_run_gives_what_discover_gave(tmp_path: Path) -> None:

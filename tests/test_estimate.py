@@ -12,8 +12,9 @@ from torch import Tensor
 
 from autonovel.calibrate import neighbour_overlap, portray, principal_components
 from autonovel.errors import AutonovelWarning, InputError
-from autonovel.estimate import REFERENCE, Estimate, calibrate, count_classes, estimate_classes, probe_sets
+from autonovel.estimate import Estimate, calibrate, count_classes, estimate_classes, probe_sets
 from autonovel.metrics import cluster_accuracy
+from autonovel.recipes import get_recipe
 
 QUICK = Estimate(splits=2, restarts=3, probe_draws=20)
 
@@ -41,7 +42,7 @@ def test_planted_classes_are_counted(method: str, n_new: int) -> None:
     assert estimate.method == method
 
 
-@pytest.mark.parametrize("settings", [Estimate(ties="largest"), REFERENCE])
+@pytest.mark.parametrize("settings", [Estimate(ties="largest"), get_recipe("omniglot", "reference").estimate])
 def test_algorithm_1_comes_near(settings: Estimate) -> None:
     settings = dataclasses.replace(settings, splits=3, restarts=5)
     estimate = estimate_classes(*planted(12, 8), max_new=25, method="paper", settings=settings)

@@ -15,13 +15,9 @@ from autonovel import recipes
 from autonovel.errors import InputError
 from autonovel.recipes import (
     PRESETS,
-    Augment,
+    Facts,
     Joint,
-    Model,
-    Pretrain,
     Recipe,
-    Supervised,
-    Swap,
     Training,
     describe_recipes,
     fit_to_data,
@@ -123,7 +119,7 @@ def test_what_differs_between_the_data_sets(name: str, weight: float, ramp: int,
 
 
 def test_digits_are_never_mirrored() -> None:
-    for name in ("svhn", "digits"):
+    for name in ("svhn", "digits", "omniglot"):
         for preset in PRESETS:
             recipe = get_recipe(name, preset)
             stages = (recipe.pretrain, recipe.supervised, recipe.joint)
@@ -143,23 +139,47 @@ def test_recipes_survive_a_round_trip_through_json(name: str, preset: str) -> No
     assert from_dict(Recipe, recipe.to_dict()) == recipe
 
 
+FACTS = [
+    Facts(images=images, known_classes=known, new_classes=new, side=side, channels=channels, gpu=gpu)
+    for (images, known, new), (side, channels), gpu in product(
+        [(40, 2, 2), (1797, 5, 5), (50_000, 80, 20), (300, 0, 10), (200_000, 10, None)],
+        [(8, 1), (32, 3), (224, 3)],
+        [True, False],
+    )
+]
+
+
 @pytest.mark.parametrize(("name", "preset"), ALL)
 def test_recipes_are_complete_for_any_data(name: str, preset: str) -> None:
-    for n_new in (2, 10, 11, 100):
-        recipe, notes = fit_to_data(get_recipe(name, preset), n_new)
+    for facts in FACTS:
+        recipe, notes = fit_to_data(get_recipe(name, preset), facts)
+        assert recipe.model.backbone != "auto"
         for stage in (recipe.pretrain, recipe.supervised, recipe.joint):
             assert stage.epochs >= 1
+            assert stage.batch >= 2
             assert stage.lr > 0
             assert all(0 < m < stage.epochs for m in stage.milestones if stage.schedule == "steps")
             assert stage.warmup < stage.epochs
-        assert all(f"{recipe.joint.epochs} epochs" in note and str(n_new) in note for note in notes)
-        assert fit_to_data(recipe, n_new) == (recipe, [])
+        assert all("(--" in note and "\n" not in note for note in notes)  # each says how to decide otherwise
+        assert fit_to_data(recipe, facts) == (recipe, [])
+        assert from_dict(Recipe, json.loads(json.dumps(recipe.to_dict()))) == recipe
+
+
+def test_what_is_given_is_not_decided_by_the_data() -> None:
+    recipe = get_recipe("folder")
+    given = dataclasses.replace(
+        recipe,
+        model=dataclasses.replace(recipe.model, backbone="vgg", width=7),
+        joint=dataclasses.replace(recipe.joint, epochs=3, batch=17),
+    )
+    for facts in FACTS:
+        assert fit_to_data(given, facts) == (given, [])
 
 
 @pytest.mark.parametrize("name", sorted(describe_recipes()))
 def test_fast_takes_less_time(name: str) -> None:
     def epochs(preset: str) -> int:
-        recipe, _ = fit_to_data(get_recipe(name, preset), 20)
+        recipe, _ = fit_to_data(get_recipe(name, preset), FACTS[0])
         stages = [recipe.supervised, recipe.joint] + ([] if recipe.pretrain.method == "none" else [recipe.pretrain])
         return sum(stage.epochs for stage in stages)
 
@@ -185,9 +205,6 @@ def test_every_recipe_has_a_line_about_it() -> None:
 # ---- the settings themselves
 
 
-KINDS = [Augment, Model, Training, Pretrain, Supervised, Swap, Joint, Recipe]
-
-
 def settings_classes() -> dict[str, ast.ClassDef]:
     tree = ast.parse(inspect.getsource(recipes))
     return {
@@ -197,8 +214,14 @@ def settings_classes() -> dict[str, ast.ClassDef]:
     }
 
 
-def test_no_settings_class_is_forgotten_here() -> None:
-    assert set(settings_classes()) == {kind.__name__ for kind in KINDS}
+KINDS = [getattr(recipes, name) for name in settings_classes() if name != "Facts"]
+
+
+def test_all_parts_of_a_recipe_are_looked_at() -> None:
+    assert {Recipe, Training, *(type(getattr(Recipe(), f.name)) for f in dataclasses.fields(Recipe))} - set(KINDS) == {
+        str
+    }
+    assert len(KINDS) >= 9
 
 
 @pytest.mark.parametrize("kind", KINDS)

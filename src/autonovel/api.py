@@ -14,13 +14,14 @@ import numpy.typing as npt
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.problems import Problem, write_problems
 from autonovel.data.sources import load_images
+from autonovel.data.survey import survey
 from autonovel.engine import Answers, Mode
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
-from autonovel.recipes import Recipe, get_recipe
+from autonovel.recipes import Recipe, get_recipe, side_for
 from autonovel.runs import Run, load
 
 Path_ = str | os.PathLike[str]
@@ -117,10 +118,13 @@ def _prepare(
     if isinstance(labelled, ImageSet) and unlabelled is None:
         data, problems = labelled, []
     else:
+        size, why = side_for(settings, survey(labelled, unlabelled).size, mode.device.type == "cuda")
+        if why:
+            reporter.message(why)
         loaded = load_images(
             labelled,
             unlabelled,
-            size=settings.model.size or None,
+            size=size,
             cache=Path(cache) if cache is not None else default_cache(),
             progress=reporter.counter("reading images"),
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
 import json
 import signal
 import sys
@@ -364,7 +367,17 @@ def _recipe_of(benchmark: str) -> str:
 
 
 def _parse(kind: type[Any], words: list[str], verb: str) -> Any:
-    return tyro.cli(kind, args=words, prog=f"autonovel {verb}")
+    """The options; what tyro has to say of bad ones, in a box of several lines, becomes one sentence."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, args=words, prog=f"autonovel {verb}")
+    except SystemExit as exit_:
+        if not exit_.code:  # --help
+            raise
+    inside = [line.strip("│ ").rstrip() for line in said.getvalue().splitlines() if line.startswith("│")]
+    sentence = " ".join(itertools.takewhile(lambda line: not line.startswith("─"), inside))
+    raise InputError(f"{sentence.strip('. ') or 'The options cannot be read'}; see autonovel {verb} --help.")
 
 
 def _overview() -> str:
@@ -399,7 +412,10 @@ def _print_result(summary: dict[str, Any], options: Any) -> None:
         for rule, parts in summary.get("test", {}).items():
             print(f"test split, {rule} matching: " + "  ".join(f"{part} {value:.1%}" for part, value in parts.items()))
     total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
-    print(f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, recipe {summary['recipe']} ({summary['preset']})")
+    print(
+        f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, "
+        f"recipe {summary['recipe']} ({summary['preset']})"
+    )
     print(f"Everything else: {options.out}")
 
 

@@ -248,7 +248,7 @@ def _make_optimiser(net: Net, settings: Training, mode: Mode) -> torch.optim.Opt
 
 def _live(net: Net, optimiser: torch.optim.Optimizer) -> State:
     """Every tensor that training changes, by name; the tensors themselves, not copies."""
-    names = {p: name for name, p in net.named_parameters()}
+    names: dict[Tensor, str] = {p: name for name, p in net.named_parameters()}
     state = {f"net.{name}": value for name, value in net.state_dict().items()}
     for p, memory in optimiser.state.items():
         state |= {f"optimiser.{names[p]}.{key}": value for key, value in memory.items()}

@@ -7,9 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from autonovel.data import loader
 from autonovel.data.images import ImageSet
-from autonovel.data.loader import DeviceImages, host_generator, mixed, resize, shuffled
+from autonovel.data.loader import (
+    DeviceImages,
+    StreamedImages,
+    free_memory,
+    host_generator,
+    mixed,
+    put_on,
+    resize,
+    shuffled,
+)
 from autonovel.errors import InputError
+
+CPU = torch.device("cpu")
 
 
 @settings(max_examples=80, deadline=None)
@@ -68,15 +80,70 @@ def test_generators_depend_on_the_key_alone() -> None:
     assert not torch.equal(first, other)
 
 
+def small_set(n: int = 9, height: int = 6, width: int = 5) -> ImageSet:
+    images = np.random.default_rng(0).integers(0, 256, (n, height, width, 3), dtype=np.uint8)
+    return ImageSet.from_arrays(images, np.resize([0, 1, -1], n))
+
+
 def test_batches_hold_the_images_at_their_places() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (9, 6, 5, 3), dtype=np.uint8)
-    data = ImageSet.from_arrays(images, [0, 1, -1] * 3)
-    batch = DeviceImages.of(data, torch.device("cpu")).batch(torch.tensor([4, 2, 2]))
-    np.testing.assert_array_equal(batch.images.numpy(), images[[4, 2, 2]])
+    data = small_set()
+    batch = DeviceImages(data, CPU).batch(torch.tensor([4, 2, 2]))
+    np.testing.assert_array_equal(batch.images.numpy(), data.images[[4, 2, 2]])
     assert batch.labels.tolist() == [1, -1, -1]
     assert batch.index.tolist() == [4, 2, 2]
-    # a view into a larger array, as slices of memory maps are
-    assert len(DeviceImages(images[::2], data.labels[::2], torch.device("cpu"))) == 5
+    # every second image, as slices of memory maps are
+    every_second = ImageSet(data.images[::2], data.labels[::2].copy(), data.ids[::2], data.class_names)
+    assert torch.equal(DeviceImages(every_second, CPU).images, torch.from_numpy(data.images[::2].copy()))
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_streamed_images_are_the_same_as_those_in_memory(size: int) -> None:
+    data = small_set(23)
+    whole, streamed = DeviceImages(data, CPU, size=size), StreamedImages(data, CPU, size=size)
+    streamed.reserve(4)
+    for epoch in range(3):
+        order = shuffled(torch.arange(23), 4, 0, epoch)
+        streamed.begin(order)
+        for row in order:
+            streamed.fetch()
+            for found, expected in zip(streamed.batch(row), whole.batch(row), strict=True):
+                assert torch.equal(found, expected)
+    for places in (None, np.array([22, 0, 7]), np.array([], dtype=np.int64)):
+        parts = [list(images.chunks(places, size=5)) for images in (whole, streamed)]
+        assert all(len(part) <= 5 for side in parts for part in side)
+        if places is None or len(places):
+            assert torch.equal(torch.cat(parts[0]), torch.cat(parts[1]))
+
+
+@pytest.mark.parametrize("kind", [DeviceImages, StreamedImages])
+def test_other_labels_for_the_same_images(kind: type[DeviceImages] | type[StreamedImages]) -> None:
+    data = small_set()
+    images = kind(data, CPU)
+    other = images.relabelled(np.full(9, -1))
+    assert other.labels.tolist() == [-1] * 9
+    assert images.labels.tolist() == data.labels.tolist()
+    assert torch.equal(torch.cat(list(other.chunks())), torch.cat(list(images.chunks())))
+
+
+def test_a_file_that_cannot_be_read_stops_the_step_and_not_the_reader_alone() -> None:
+    data = small_set()
+    images = StreamedImages(data, CPU)
+    images.reserve(2)
+    images.begin(torch.tensor([[0, 1], [5, 99]]))  # there is no image 99
+    images.fetch()
+    with pytest.raises(IndexError):
+        images.fetch()
+
+
+def test_images_are_streamed_where_they_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = small_set()
+    assert isinstance(put_on(CPU, data), DeviceImages)
+    assert free_memory(CPU) > 0
+    monkeypatch.setattr(loader, "free_memory", lambda device: 2 * data.images.nbytes)
+    assert isinstance(put_on(CPU, data), DeviceImages)
+    assert isinstance(put_on(CPU, data, size=16), StreamedImages)  # larger once resized
+    monkeypatch.setattr(loader, "free_memory", lambda device: data.images.nbytes)
+    assert isinstance(put_on(CPU, data), StreamedImages)
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 16), (3, 5), (1, 1), (3, 33)])
@@ -97,6 +164,7 @@ def test_resizing_leaves_fitting_images_alone_and_makes_others_square() -> None:
     assert resize(images, 0) is images
     assert resize(images, 8) is images
     assert resize(torch.zeros(2, 6, 9, 3, dtype=torch.uint8), 7).shape == (2, 7, 7, 3)
+    assert resize(torch.zeros(0, 6, 9, 3, dtype=torch.uint8), 7).shape == (0, 7, 7, 3)
     white = torch.full((2, 6, 9, 3), 255, dtype=torch.uint8)
     assert bool((resize(white, 13) == 255).all())
 

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
     images: Tensor
     labels: Tensor
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks a batch for
 
 
 class Images(Protocol):
@@ -65,7 +65,7 @@ class DeviceImages:
     """A data set that lies on the device as one uint8 tensor; a batch is a gather inside the step."""
 
     def __init__(self, data: ImageSet, device: torch.device, *, size: int = 0) -> None:
-        self.images = resize(torch.from_numpy(np.ascontiguousarray(data.images)), size).to(device)
+        self.images = resize(as_tensor(data.images), size).to(device)
         self.labels = torch.from_numpy(data.labels).to(device)
 
     def batch(self, index: Tensor) -> Batch:
@@ -153,7 +153,7 @@ class StreamedImages:
             self._waiting.put(error)
 
     def _rows(self, places: npt.NDArray[np.int64]) -> Tensor:
-        return resize(torch.from_numpy(np.ascontiguousarray(gather(self._source, places))), self._size)
+        return resize(as_tensor(gather(self._source, places)), self._size)
 
 
 def put_on(device: torch.device, data: ImageSet, *, size: int = 0) -> DeviceImages | StreamedImages:
@@ -177,7 +177,7 @@ def resize(images: Tensor, size: int) -> Tensor:
     """Square-resize uint8 (n, h, w, c), in chunks; size 0 leaves them as they are."""
     if size == 0 or images.shape[1:3] == (size, size):
         return images
-    parts = []
+    parts = [images.new_empty((0, size, size, images.shape[3]))]  # the answer where there are no images
     for start in range(0, len(images), 4096):
         chunk = images[start : start + 4096].permute(0, 3, 1, 2).float()
         pixels = F.interpolate(chunk, (size, size), mode="bilinear", antialias=True)
@@ -216,5 +216,5 @@ def host_generator(*key: object) -> torch.Generator:
 
 
 def as_tensor(images: npt.NDArray[Any]) -> Tensor:
-    """An array of images as a tensor."""
-    return torch.from_numpy(np.ascontiguousarray(images))
+    """An array of images as a tensor; copied only where it is not contiguous or, as a memory map, not writable."""
+    return torch.from_numpy(np.require(images, requirements=["C", "W"]))

@@ -56,10 +56,6 @@ class Net(nn.Module):
     std: Tensor
     answering_head: Tensor
 
-    mean: Tensor
-    std: Tensor
-    answering_head: Tensor
-
     def __init__(self, backbone: nn.Sequential, n_features: int, channels: int) -> None:
         super().__init__()
         self.backbone = backbone

@@ -56,6 +56,6 @@ def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per
     figure.suptitle("Each row: one discovered class, from its surest image to its least sure", fontsize=8)
     figure.tight_layout(pad=0.3)
     path = run.path / "clusters.png"
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
     plt.close(figure)
     return path

@@ -1,0 +1,189 @@
+"""From folders, tables and arrays to finished runs; streaming; the number of classes estimated on the way."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import autonovel as an
+from autonovel.api import estimate
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import DeviceImages, StreamedImages, put_on
+from autonovel.engine import Mode, train
+from autonovel.errors import AutonovelWarning, InputError
+from autonovel.methods.joint import joint_method
+from autonovel.methods.supervised import KnownClasses
+from autonovel.models.net import build, seeded
+from autonovel.probes import plan_probes
+from autonovel.recipes import Model, Recipe, Swap, get_recipe
+
+
+def quick(recipe: Recipe, **joint: object) -> Recipe:
+    """The recipe, small and short."""
+    return replace(
+        recipe,
+        model=replace(recipe.model, width=4),
+        pretrain=replace(recipe.pretrain, epochs=1, batch=32),
+        supervised=replace(recipe.supervised, epochs=2, batch=32),
+        joint=replace(recipe.joint, epochs=2, batch=32, swap=Swap(heads=2, hidden=16, projection=8), **joint),
+    )
+
+
+def striped(n_classes: int, per_class: int, side: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Classes that differ by the direction and width of stripes."""
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[0:side, 0:side]
+    images, labels = [], []
+    for c in range(n_classes):
+        angle = np.pi * c / n_classes
+        for _ in range(per_class):
+            wave = np.sin((np.cos(angle) * x + np.sin(angle) * y) * (0.8 + 0.1 * (c % 3)) + rng.uniform(0, 6))
+            images.append(np.clip(127 + 90 * wave + rng.normal(0, 12, wave.shape), 0, 255))
+            labels.append(c)
+    return np.array(images, dtype=np.uint8), np.array(labels)
+
+
+def write_folders(root: Path, n_known: int = 3, n_new: int = 2, per_class: int = 12) -> None:
+    images, labels = striped(n_known + n_new, per_class, side=40)
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = root / "known" / f"kind {label}" if label < n_known else root / "pile"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[: 30 + i % 10, : 34 + i % 6]).save(folder / f"{i}.png")
+
+
+@pytest.mark.parametrize("objective", ["pairs", "swap"])
+def test_streamed_images_give_the_same_weights(objective: str, tmp_path: Path) -> None:
+    images, labels = striped(4, 20)
+    np.save(tmp_path / "images.npy", images[..., None])
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    data = ImageSet(mapped, np.where(labels < 2, labels, -1), tuple(map(str, range(80))), ("a", "b"))
+    base = quick(get_recipe("best" if objective == "swap" else "cifar10"))
+    recipe = replace(base, model=Model(backbone="small", width=4, head="cosine" if objective == "swap" else "linear", size=16))
+    mode, states = Mode.of("cpu"), []
+    for kind in (DeviceImages, StreamedImages):
+        with seeded(0):
+            net = build(recipe.model, channels=1, size=16)
+            KnownClasses(recipe, 2).prepare(net)
+            method = joint_method(recipe, 2, 2)
+            method.prepare(net)
+        source = kind(data, mode.device, size=16)
+        net.set_statistics(source.chunks())
+        train(net, method, source, mode, key=(0, "joint"))
+        states.append(net.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(states[0].values(), states[1].values(), strict=True))
+
+
+def test_images_are_streamed_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = striped(2, 10)
+    data = ImageSet.from_arrays(images, np.where(labels, 0, -1))
+    assert isinstance(put_on(torch.device("cpu"), data), DeviceImages)
+    monkeypatch.setattr("autonovel.data.loader.free_memory", lambda device: images.nbytes)
+    assert isinstance(put_on(torch.device("cpu"), data), StreamedImages)
+
+
+def test_a_folder_of_pictures_of_mixed_sizes(tmp_path: Path) -> None:
+    write_folders(tmp_path)
+    (tmp_path / "pile" / "broken.png").write_bytes(b"not a picture")
+    run = an.discover(
+        tmp_path / "known",
+        tmp_path / "pile",
+        out=tmp_path / "run",
+        n_new=2,
+        recipe=quick(get_recipe("folder")),
+        device="cpu",
+        cache=tmp_path / "cache",
+    )
+    assert run.summary["n_known"] == 3
+    assert run.summary["images"] == {"known": 36, "unlabelled": 24}
+    assert run.config["run"]["data"]["class_names"] == ["kind 0", "kind 1", "kind 2"]
+    assert all(Path(row["image"]).name.endswith(".png") for row in run.predictions)
+    with (run.path / "problems.csv").open(newline="") as file:
+        problems = list(csv.reader(file))
+    assert any("broken.png" in row[0] for row in problems[1:])
+
+
+def test_one_table_with_empty_labels(tmp_path: Path) -> None:
+    write_folders(tmp_path)
+    with (tmp_path / "all.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label"])
+        for path in sorted((tmp_path / "known").rglob("*.png")):
+            writer.writerow([path.relative_to(tmp_path), path.parent.name])
+        for path in sorted((tmp_path / "pile").glob("*.png")):
+            writer.writerow([path.relative_to(tmp_path), ""])
+    run = an.discover(
+        tmp_path / "all.csv", out=tmp_path / "run", n_new=2, recipe=quick(get_recipe("folder")), cache=tmp_path / "cache"
+    )
+    assert run.summary["images"] == {"known": 36, "unlabelled": 24}
+
+
+@pytest.mark.parametrize("name", ["cifar10", "best"])
+def test_the_number_of_new_classes_is_estimated_where_it_is_not_given(name: str, tmp_path: Path) -> None:
+    images, labels = striped(14, 12)
+    data = ImageSet.from_arrays(images, np.where(labels < 10, labels, -1))
+    recipe = quick(get_recipe(name))
+    recipe = replace(recipe, model=replace(recipe.model, backbone="small", size=16))
+    found = estimate(data, out=tmp_path / "run", recipe=recipe, device="cpu")
+    assert 2 <= found.n_new <= 24
+    assert found.interval[0] <= found.n_new <= found.interval[1]
+    assert found.method == "calibrated"
+    # discovery goes on from the same folder
+    run = an.discover(data, out=tmp_path / "run", recipe=recipe, device="cpu")
+    assert run.summary["n_new"] == run.summary["n_new_estimated"] == found.n_new
+    assert run.config["run"]["n_new"] == "auto"
+    assert (run.path / "probe.safetensors").exists()
+
+
+def test_probe_classes_take_no_part_in_the_training_of_their_features() -> None:
+    images, labels = striped(14, 6)
+    data = ImageSet.from_arrays(images, np.where(labels < 12, labels, -1))
+    plan = plan_probes(data, get_recipe("cifar10"), seed=3)
+    assert plan.trains
+    probed = set(data.labels[plan.probe_places].tolist())
+    assert len(probed) == 4
+    assert plan.n_train == 8
+    trained = set(data.labels[plan.train_labels >= 0].tolist())
+    assert not probed & trained
+    assert probed | trained == set(range(12))
+    assert sorted(set(plan.train_labels.tolist())) == list(range(-1, 8))
+
+
+def test_few_known_classes_leave_the_silhouette_and_a_warning(tmp_path: Path) -> None:
+    images, labels = striped(6, 12)
+    data = ImageSet.from_arrays(images, np.where(labels < 3, labels, -1))
+    recipe = quick(get_recipe("best"))
+    recipe = replace(recipe, model=replace(recipe.model, backbone="small", size=16))
+    with pytest.warns(AutonovelWarning, match="too few to leave some of them out"):
+        found = estimate(data, out=tmp_path / "run", recipe=recipe, device="cpu")
+    assert found.method == "silhouette"
+
+
+def test_families_of_classes_are_held_out_together() -> None:
+    images, labels = striped(12, 6)
+    names = [f"{'Latin' if c < 5 else 'Greek'}/letter{c:02d}" for c in range(12)]
+    data = ImageSet.from_arrays(images, labels, class_names=names)
+    recipe = get_recipe("omniglot")
+    plan = plan_probes(data, recipe, 0)
+    assert set(data.labels[plan.probe_places].tolist()) == set(range(5))
+    assert not plan.trains
+    with pytest.raises(InputError, match="No known class belongs to the probe families"):
+        plan_probes(replace(data, class_names=tuple(n.replace("Latin", "Thai") for n in names)), recipe, 0)
+
+
+def test_clustering_without_any_label(tmp_path: Path) -> None:
+    images, _ = striped(3, 20)
+    recipe = quick(get_recipe("cluster"))
+    run = an.cluster(images, 3, out=tmp_path / "run", recipe=recipe, device="cpu", cache=tmp_path / "cache")
+    assert run.summary["n_known"] == 0
+    assert len(run.labels) == 60
+    assert not (run.path / "supervised.safetensors").exists()
+
+
+def test_n_new_must_be_a_number_or_auto(tmp_path: Path) -> None:
+    images, labels = striped(3, 4)
+    with pytest.raises(InputError, match="give a whole number or 'auto'"):
+        an.discover((images, np.where(labels < 2, labels, -1)), out=tmp_path / "run", n_new="many")
