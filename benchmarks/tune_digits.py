@@ -142,7 +142,7 @@ def _value(text: str) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Search the settings of a recipe on known classes alone.")
     parser.add_argument("--recipe", default="digits", help="the recipe to start from")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", help="a field and its values (joined fields: A+B=V)")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", help="a field and its values (A+B=V)")
     parser.add_argument("--hide", nargs="+", default=["0,1", "2,3", "1,4"], help="probe classes of each task")
     parser.add_argument("--pile", type=int, default=0, help="keep the unlabelled images, which hold this many classes")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
@@ -170,10 +170,13 @@ def main() -> None:
 
 def _line(runs: Sequence[dict[str, Any]]) -> str:
     acc = np.array([run["acc"] for run in runs])
-    mean = {name: np.mean([run[name] for run in runs]) for name in ("acc_most_agreeing", "agreement", "loss", "seconds")}
+    mean = {
+        name: np.mean([run[name] for run in runs]) for name in ("acc_most_agreeing", "agreement", "loss", "seconds")
+    }
     return (
         f"ACC mean {acc.mean():.3f} worst {acc.min():.3f} ({' '.join(f'{a:.3f}' for a in acc)}), most agreeing head "
-        f"{mean['acc_most_agreeing']:.3f}, agreement {mean['agreement']:.3f}, loss {mean['loss']:.3f}, {mean['seconds']:.0f} s a run"
+        f"{mean['acc_most_agreeing']:.3f}, agreement {mean['agreement']:.3f}, loss {mean['loss']:.3f}, "
+        f"{mean['seconds']:.0f} s a run"
     )
 
 

@@ -269,8 +269,8 @@ def test_the_swap_step_agrees_with_the_slow_account() -> None:
         expected = {}
         for kind in ("new", "over"):
             by_head = []
-            for head in net.heads[kind]:
-                scores = [head(z) for z in features]
+            for head in range(swap.heads):
+                scores = [net.heads[kind](z)[head] for z in features]
                 joint = [torch.cat([net.heads["known"](z), q], 1) for z, q in zip(features, scores, strict=True)]
                 log_p = [logits.log_softmax(1) for logits in joint]
                 terms = []

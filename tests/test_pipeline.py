@@ -139,7 +139,9 @@ def test_until_stops_after_a_stage_and_the_rest_follows(cifar, tmp_path: Path) -
         ({"lr": -1.0}, "--joint.lr is -1.0"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_training(cifar, change: dict[str, object], sentence: str | None) -> None:
+def test_settings_that_cannot_work_are_refused_before_training(
+    cifar, change: dict[str, object], sentence: str | None
+) -> None:
     images, _ = cifar
     change = dict(change)
     n_new = change.pop("n_new", 5)

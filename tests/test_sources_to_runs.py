@@ -62,7 +62,9 @@ def test_streamed_images_give_the_same_weights(objective: str, tmp_path: Path) -
     mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
     data = ImageSet(mapped, np.where(labels < 2, labels, -1), tuple(map(str, range(80))), ("a", "b"))
     base = quick(get_recipe("best" if objective == "swap" else "cifar10"))
-    recipe = replace(base, model=Model(backbone="small", width=4, head="cosine" if objective == "swap" else "linear", size=16))
+    recipe = replace(
+        base, model=Model(backbone="small", width=4, head="cosine" if objective == "swap" else "linear", size=16)
+    )
     mode, states = Mode.of("cpu"), []
     for kind in (DeviceImages, StreamedImages):
         with seeded(0):
@@ -116,7 +118,11 @@ def test_one_table_with_empty_labels(tmp_path: Path) -> None:
         for path in sorted((tmp_path / "pile").glob("*.png")):
             writer.writerow([path.relative_to(tmp_path), ""])
     run = an.discover(
-        tmp_path / "all.csv", out=tmp_path / "run", n_new=2, recipe=quick(get_recipe("folder")), cache=tmp_path / "cache"
+        tmp_path / "all.csv",
+        out=tmp_path / "run",
+        n_new=2,
+        recipe=quick(get_recipe("folder")),
+        cache=tmp_path / "cache",
     )
     assert run.summary["images"] == {"known": 36, "unlabelled": 24}
 

@@ -87,7 +87,9 @@ def estimate(
     reporter: Silent | None = None,
 ) -> ClassEstimate:
     """How many new classes are there? The first stages of :func:`discover`, which can go on from the same folder."""
-    pipeline, _ = _prepare(labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent())
+    pipeline, _ = _prepare(
+        labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent()
+    )
     run = pipeline.run(Run(out), until="estimate")
     return ClassEstimate(**run.read_json("estimate.json"))
 

@@ -381,7 +381,12 @@ def _parse(kind: type[Any], words: list[str], verb: str) -> Any:
 
 
 def _overview() -> str:
-    lines = ["autonovel: discover the new classes in a pile of unlabelled images", "", "usage: autonovel COMMAND ...", ""]
+    lines = [
+        "autonovel: discover the new classes in a pile of unlabelled images",
+        "",
+        "usage: autonovel COMMAND ...",
+        "",
+    ]
     lines += [f"  {verb:<10} {(kind.__doc__ or '').splitlines()[0]}" for verb, (kind, _) in VERBS.items()]
     return "\n".join([*lines, "", "autonovel COMMAND --help lists the options of a command."])
 

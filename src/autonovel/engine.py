@@ -233,7 +233,9 @@ def _make_optimiser(net: Net, settings: Training, mode: Mode) -> torch.optim.Opt
     optimiser: torch.optim.Optimizer
     if settings.optimiser == "adam":
         capturable = mode.device.type == "cuda"
-        optimiser = torch.optim.Adam(weights, lr=lr, weight_decay=settings.weight_decay, capturable=capturable, fused=True)
+        optimiser = torch.optim.Adam(
+            weights, lr=lr, weight_decay=settings.weight_decay, capturable=capturable, fused=True
+        )
         for p in weights:
             step = torch.zeros((), device=p.device)
             optimiser.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
@@ -261,7 +263,9 @@ def _copy(state: State) -> State:
 
 def _put(source: State, target: State) -> None:
     if source.keys() != target.keys():
-        raise TrainingError("The kept state belongs to another network; delete the folder 'state' of the run to start afresh.")
+        raise TrainingError(
+            "The kept state belongs to another network; delete the folder 'state' of the run to start afresh."
+        )
     with torch.no_grad():
         for name, value in target.items():
             value.copy_(source[name])

@@ -81,7 +81,9 @@ class Pipeline:
         """
         with run.claim(self._config()):
             if run.finished:
-                self.reporter.message(f"{run.path} is finished already; delete the folder or choose another one to run again.")
+                self.reporter.message(
+                    f"{run.path} is finished already; delete the folder or choose another one to run again."
+                )
                 return run
             if start_from is not None:
                 self._take_over(start_from, run)
@@ -120,9 +122,13 @@ class Pipeline:
             return
         n_new = self.n_new if estimate is None else estimate.n_new
         assert n_new is not None
-        seconds["joint"] = self._do_stage("joint", joint_method(self.recipe, self.data.n_known, n_new), net, images, run)
+        seconds["joint"] = self._do_stage(
+            "joint", joint_method(self.recipe, self.data.n_known, n_new), net, images, run
+        )
         found = answer(net, images.chunks(unlabelled), self.mode)
-        summary = self._summary(found, n_new, estimate) | {"seconds": seconds | {"total": time.perf_counter() - started}}
+        summary = self._summary(found, n_new, estimate) | {
+            "seconds": seconds | {"total": time.perf_counter() - started}
+        }
         if truth is not None:
             summary |= score(self.data, truth, found, baseline, net, self.recipe, self.mode, self.seed)
         self._write(run, found, summary)
@@ -205,7 +211,10 @@ class Pipeline:
         images = DeviceImages(self.data.subset(few), torch.device("cpu"), size=self.recipe.model.size)
         net = self._empty_net()
         n_known = self.data.n_known
-        stages = [("pretrain", self._pretrain()), ("supervised", KnownClasses(self.recipe, n_known) if n_known else None)]
+        stages = [
+            ("pretrain", self._pretrain()),
+            ("supervised", KnownClasses(self.recipe, n_known) if n_known else None),
+        ]
         for stage, method in [*stages, ("joint", joint_method(self.recipe, n_known, self.n_new or 2))]:
             if method is None:
                 continue
@@ -243,9 +252,14 @@ class Pipeline:
         """Copy the finished first stages of another run that has the same data and the same settings for them."""
         mine, theirs = self._config()["run"], source.config["run"]
         if mine["data"] != theirs["data"]:
-            raise InputError(f"The run in {source.path} has other images or labels; its first stages cannot be used here.")
+            raise InputError(
+                f"The run in {source.path} has other images or labels; its first stages cannot be used here."
+            )
         other = from_dict(Recipe, theirs["recipe"])
-        for stage, settings in (("pretrain", ["model", "pretrain"]), ("supervised", ["model", "pretrain", "supervised"])):
+        for stage, settings in (
+            ("pretrain", ["model", "pretrain"]),
+            ("supervised", ["model", "pretrain", "supervised"]),
+        ):
             same = all(getattr(self.recipe, part) == getattr(other, part) for part in settings)
             file = f"{stage}.safetensors"
             if same and source.has(file) and not run.has(file):
@@ -273,7 +287,8 @@ class Pipeline:
         chance, cluster = found.new.max(1)
         ids = [self.data.ids[i] for i in np.flatnonzero(~self.data.is_known).tolist()]
         rows = [
-            (name, c, f"new {c}", f"{p:.4f}", 0) for name, c, p in zip(ids, cluster.tolist(), chance.tolist(), strict=True)
+            (name, c, f"new {c}", f"{p:.4f}", 0)
+            for name, c, p in zip(ids, cluster.tolist(), chance.tolist(), strict=True)
         ]
         run.write_rows("predictions.csv", PREDICTION_FIELDS, rows)
         run.write_array("features.npy", found.features.numpy().astype(np.float16))
@@ -327,7 +342,9 @@ def _check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     if not unlabelled:
         raise InputError("There are no unlabelled images to discover classes in.")
     if unlabelled < (n_new or 2):
-        raise InputError(f"There are {unlabelled} unlabelled images, fewer than the {n_new or 2} new classes to find (--n-new).")
+        raise InputError(
+            f"There are {unlabelled} unlabelled images, fewer than the {n_new or 2} new classes to find (--n-new)."
+        )
     if data.n_known == 1:
         raise InputError("Only one class is known; label images of at least two classes.")
     missing = [name for i, name in enumerate(data.class_names) if not (data.labels == i).any()]
@@ -336,7 +353,9 @@ def _check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     if recipe.pretrain.method == "rotation" and data.images.shape[1] != data.images.shape[2] and not recipe.model.size:
         raise InputError("Rotation needs square images; set --model.size.")
     if recipe.joint.objective == "pairs" and recipe.joint.incremental and recipe.model.head == "cosine":
-        raise InputError("A cosine head cannot be extended by the pairs objective; use --model.head linear or --no-incremental.")
+        raise InputError(
+            "A cosine head cannot be extended by the pairs objective; use --model.head linear or --no-incremental."
+        )
     if recipe.joint.objective == "swap" and recipe.joint.swap.views < 2:
         raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
     for stage in ("pretrain", "supervised", "joint"):

@@ -278,10 +278,21 @@ PRESETS = ("paper", "reference", "fast")
 _CIFAR10 = Recipe(
     name="cifar10",
     pretrain=Pretrain(
-        epochs=200, lr=0.1, nesterov=True, weight_decay=5e-4, milestones=(60, 120, 160), decay=0.2, augment=Augment("zero")
+        epochs=200,
+        lr=0.1,
+        nesterov=True,
+        weight_decay=5e-4,
+        milestones=(60, 120, 160),
+        decay=0.2,
+        augment=Augment("zero"),
     ),
     supervised=Supervised(
-        epochs=100, lr=0.1, milestones=tuple(range(10, 100, 10)), decay=0.5, train_from="layer4", augment=Augment("zero")
+        epochs=100,
+        lr=0.1,
+        milestones=tuple(range(10, 100, 10)),
+        decay=0.5,
+        train_from="layer4",
+        augment=Augment("zero"),
     ),
     joint=Joint(epochs=200, lr=0.1, milestones=(170,), train_from="layer4", augment=Augment("reflect")),
 )
@@ -303,7 +314,9 @@ def _cifar10(preset: str) -> Recipe:
 
 
 def _cifar100(preset: str) -> Recipe:
-    recipe = replace(_CIFAR10, name="cifar100", joint=replace(_CIFAR10.joint, consistency=50.0, ramp=150, augment=Augment("zero")))
+    recipe = replace(
+        _CIFAR10, name="cifar100", joint=replace(_CIFAR10.joint, consistency=50.0, ramp=150, augment=Augment("zero"))
+    )
     return _shortened(recipe) if preset == "fast" else recipe
 
 
@@ -489,7 +502,9 @@ def fit_to_data(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
             # a wide network on a CPU takes hours, and few images do not need it
             large = facts.gpu and facts.images >= 5000
             model = replace(model, width=16 if model.backbone == "small" else 64 if large else 32)
-        notes.append(f"network {model.backbone}, width {model.width}: {why}, {facts.images:,} images (--model.backbone)")
+        notes.append(
+            f"network {model.backbone}, width {model.width}: {why}, {facts.images:,} images (--model.backbone)"
+        )
     if joint.batch == 0:
         batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
         joint, supervised = replace(joint, batch=batch), replace(supervised, batch=min(256, batch))

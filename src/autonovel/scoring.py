@@ -41,7 +41,9 @@ def score(
     hidden = np.flatnonzero(~data.is_known)
     actual, predicted = truth.labels[hidden], found.new.argmax(1).numpy()
     table, mapping = metrics.matched_confusion(actual - n_known, predicted)
-    result: dict[str, Any] = {f"{name}_new": value for name, value in metrics.clustering_scores(actual, predicted).items()}
+    result: dict[str, Any] = {
+        f"{name}_new": value for name, value in metrics.clustering_scores(actual, predicted).items()
+    }
     # cluster -> the true class it is matched to, and how many of its images are of that class
     result["matched"] = {
         str(cluster): (truth.class_names[n_known + to], int(table[to, to]))

@@ -10,7 +10,7 @@ from torch import nn
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.models import Net, build
-from autonovel.models.net import Cosine, Heads, make_head, make_swap_head, seeded
+from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head, seeded
 from autonovel.recipes import Model, Swap
 
 
@@ -197,13 +197,39 @@ def test_cosine_scores_depend_on_directions_alone() -> None:
 
 def test_heads_side_by_side() -> None:
     with seeded(0):
-        heads = Heads([make_swap_head(8, 3, Swap(hidden=5, projection=4)) for _ in range(3)]).eval()
+        heads = Heads([make_head("mlp", 8, 3, 0.1) for _ in range(3)]).eval()
     x = torch.randn(6, 8)
     scores = heads(x)
     assert scores.shape == (3, 6, 3)
     for head, expected in zip(heads, scores, strict=True):
         assert torch.equal(head(x), expected)
     assert not torch.allclose(scores[0], scores[1])
+
+
+def test_projected_heads_work_together_as_each_would_alone() -> None:
+    swap = Swap(heads=3, hidden=5, projection=4, temperature=0.2)
+    with seeded(0):
+        heads = ProjectedHeads(8, 6, swap).train()
+    x = torch.randn(7, 8, generator=torch.Generator().manual_seed(0))
+    scores = heads(x)
+    assert scores.shape == (3, 7, 6)
+    linear, norm, _ = heads.hidden
+    for number in range(3):
+        own = slice(5 * number, 5 * number + 5)
+        inner = x @ linear.weight[own].T + linear.bias[own]
+        inner = (inner - inner.mean(0)) / (inner.var(0, correction=0) + norm.eps).sqrt()
+        projected = torch.relu(inner) @ heads.weight[number] + heads.bias[number]
+        directions = heads.classes[number]
+        cosine = (projected @ directions.T) / projected.norm(dim=1)[:, None] / directions.norm(dim=1)
+        assert torch.allclose(scores[number], cosine / 0.2, atol=1e-4)
+    # a head learns from its own loss alone
+    scores[1].square().sum().backward()
+    for p in (heads.weight, heads.bias, heads.classes):
+        assert p.grad[1].any()
+        assert not p.grad[[0, 2]].any()
+    assert linear.weight.grad[5:10].any()
+    assert not linear.weight.grad[:5].any()
+    assert not linear.weight.grad[10:].any()
 
 
 def test_mlp_heads_have_half_as_many_hidden_units() -> None:

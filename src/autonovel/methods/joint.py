@@ -10,7 +10,7 @@ from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch, mixed, shuffled
 from autonovel.losses import balanced_targets, consistency, cross_entropy, pair_loss
 from autonovel.methods import Method, Progress
-from autonovel.models.net import Heads, Net, make_head, make_swap_head
+from autonovel.models.net import Heads, Net, ProjectedHeads, make_head
 from autonovel.pairs import PAIR_RULES
 from autonovel.recipes import Augment, Recipe
 
@@ -84,10 +84,9 @@ class Swapped(_Joint):
     def prepare(self, net: Net) -> None:
         """Add the clustering heads and the over-clustering ones."""
         swap, d = self.settings.swap, net.n_features
-        net.heads["new"] = Heads([make_swap_head(d, self._n_new, swap) for _ in range(swap.heads)])
+        net.heads["new"] = ProjectedHeads(d, self._n_new, swap)
         if swap.over_factor:
-            n_over = swap.over_factor * self._n_new
-            net.heads["over"] = Heads([make_swap_head(d, n_over, swap) for _ in range(swap.heads)])
+            net.heads["over"] = ProjectedHeads(d, swap.over_factor * self._n_new, swap)
 
     def step(self, net: Net, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """The mean swapped cross-entropy of each head, a vector for each kind of head."""

@@ -27,9 +27,16 @@ class Cosine(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, d) to scores (n, classes)."""
-        # in float32: the balanced targets divide cosines by a small epsilon, which would show the rounding of bfloat16
-        with torch.autocast(x.device.type, enabled=False):
-            return F.linear(F.normalize(x.float(), dim=-1), F.normalize(self.weight, dim=-1)) / self.temperature
+        return cosines(x, self.weight) / self.temperature
+
+
+def cosines(x: Tensor, directions: Tensor) -> Tensor:
+    """Cosines between vectors (..., n, d) and directions (..., c, d): (..., n, c).
+
+    In float32 always: the balanced targets divide them by a small epsilon, which would show the rounding of bfloat16.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        return F.normalize(x.float(), dim=-1) @ F.normalize(directions, dim=-1).transpose(-1, -2)
 
 
 class Heads(nn.ModuleList):
@@ -43,8 +50,8 @@ class Heads(nn.ModuleList):
 class Net(nn.Module):
     """A backbone of named blocks with named heads.
 
-    Heads: 'pretext' (stage 1), 'known' (the known classes, or known and new ones once extended), 'new' (a :class:`Heads`
-    for the new classes), 'over' (a :class:`Heads` with more clusters than classes).
+    Heads: 'pretext' (stage 1), 'known' (the known classes, or known and new ones once extended), 'new' (one or more
+    heads for the new classes), 'over' (heads with more clusters than classes).
 
     Args:
         backbone: blocks in order; the last gives features (n, d).
@@ -190,15 +197,29 @@ def make_head(kind: str, inputs: int, outputs: int, temperature: float) -> nn.Mo
     return nn.Linear(inputs, outputs)
 
 
-def make_swap_head(inputs: int, outputs: int, swap: Swap) -> nn.Module:
-    """A projection followed by cosine scores."""
-    return nn.Sequential(
-        nn.Linear(inputs, swap.hidden),
-        nn.BatchNorm1d(swap.hidden),
-        nn.ReLU(),
-        nn.Linear(swap.hidden, swap.projection),
-        Cosine(swap.projection, outputs, swap.temperature),
-    )
+class ProjectedHeads(nn.Module):
+    """Several heads side by side, each a projection with one hidden layer and cosine scores: (n, d) to (heads, n, classes).
+
+    The heads share nothing, but their work is done together: the hidden layers are one wide layer, what follows are
+    batched products. That is a fifth of the operations of separate modules, which matters where operations are small.
+    """
+
+    def __init__(self, inputs: int, outputs: int, swap: Swap) -> None:
+        super().__init__()
+        wide = swap.heads * swap.hidden
+        self.hidden = nn.Sequential(nn.Linear(inputs, wide), nn.BatchNorm1d(wide), nn.ReLU())
+        bound = swap.hidden**-0.5
+        self.weight = nn.Parameter(torch.empty(swap.heads, swap.hidden, swap.projection).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(swap.heads, 1, swap.projection).uniform_(-bound, bound))
+        self.classes = nn.Parameter(torch.randn(swap.heads, outputs, swap.projection) * swap.projection**-0.5)
+        self.temperature = swap.temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The scores of every head."""
+        heads, hidden, _ = self.weight.shape
+        h = self.hidden(x).view(len(x), heads, hidden).transpose(0, 1)
+        projected = torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
+        return cosines(projected, self.classes) / self.temperature
 
 
 _creating = threading.Lock()
