@@ -7,7 +7,8 @@ taken away (the probe classes), the whole method runs, and the accuracy on them 
 ``--pile`` the truly unlabelled images stay in the pile; nobody looks at what they are, but they take up clusters and can be
 confused with the probe classes, which makes the task as hard as the real one.
 
-Signals that need no labels at all are reported beside it: how far the heads agree with each other, on the whole pile.
+Signals that need no labels at all are reported beside it: how far the heads agree with each other on the whole pile, and
+the training loss of the head that answers. docs/digits.md holds what was found with it.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from autonovel.data.loader import resize
 from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.metrics import cluster_accuracy
+from autonovel.models.net import Net
 from autonovel.pipeline import Pipeline, restore
 from autonovel.recipes import Recipe, get_recipe
 from autonovel.runs import Run
@@ -79,7 +81,7 @@ def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]
         losses = np.atleast_1d(run.metrics[-1]["losses"].get("new", 0.0))
     unlabelled = ~task.data.is_known
     images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
-    by_head = answers_by_head(net, images.to(mode.device))
+    by_head = answers_by_head(net, images.to(mode.device), len(losses))
     probe = task.probe[unlabelled]
     accuracy = [cluster_accuracy(task.classes, clusters[probe]) for clusters in by_head]
     with_others = agreement(by_head)
@@ -94,13 +96,13 @@ def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]
 
 
 @torch.no_grad()
-def answers_by_head(net: Any, images: torch.Tensor) -> np.ndarray:
+def answers_by_head(net: Net, images: torch.Tensor, heads: int) -> np.ndarray:
     """The cluster of every image according to each head, (heads, n)."""
-    scores = []
-    for head in range(len(net.heads["new"])):
+    found = []
+    for head in range(heads):
         net.answering_head.fill_(head)
-        scores.append(torch.cat([net(part)[2].argmax(1) for part in images.split(1024)]))
-    return torch.stack(scores).cpu().numpy()
+        found.append(torch.cat([net(part)[2].argmax(1) for part in images.split(1024)]))
+    return torch.stack(found).cpu().numpy()
 
 
 def agreement(by_head: np.ndarray) -> list[float]:

@@ -105,7 +105,6 @@ class StreamedImages:
         self.labels = torch.from_numpy(data.labels).to(device)
         self._buffer: Tensor | None = None
         self._waiting: queue.Queue[Tensor | BaseException] = queue.Queue(self.AHEAD)
-        self._reader: threading.Thread | None = None
 
     def batch(self, index: Tensor) -> Batch:
         """The images that :meth:`fetch` brought."""
@@ -124,11 +123,9 @@ class StreamedImages:
 
     def begin(self, order: Tensor) -> None:
         """Start reading."""
-        if self._reader is not None:
-            self._reader.join()
-        rows = order.numpy()
-        self._reader = threading.Thread(target=self._read, args=(rows,), daemon=True)
-        self._reader.start()
+        # a queue for each epoch: one that was broken off leaves its rows in its own
+        self._waiting = queue.Queue(self.AHEAD)
+        threading.Thread(target=self._read, args=(order.numpy(), self._waiting), daemon=True).start()
 
     def fetch(self) -> None:
         """Wait for the next batch and put it where the step looks for it."""
@@ -144,13 +141,13 @@ class StreamedImages:
         for start in range(0, len(all_places), size):
             yield self._rows(all_places[start : start + size]).to(self._device)
 
-    def _read(self, order: npt.NDArray[np.int64]) -> None:
+    def _read(self, order: npt.NDArray[np.int64], waiting: queue.Queue[Tensor | BaseException]) -> None:
         try:
             for row in order:
                 images = self._rows(row)
-                self._waiting.put(images.pin_memory() if self._device.type == "cuda" else images)
+                waiting.put(images.pin_memory() if self._device.type == "cuda" else images)
         except BaseException as error:  # handed to the thread that waits for the batch
-            self._waiting.put(error)
+            waiting.put(error)
 
     def _rows(self, places: npt.NDArray[np.int64]) -> Tensor:
         return resize(as_tensor(gather(self._source, places)), self._size)
