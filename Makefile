@@ -6,8 +6,9 @@ READY := .venv/.ready
 
 .PHONY: demo test check format lint types clean
 
+# One thread: on images this small, more threads mostly wait for each other, and the result would depend on their number.
 demo: $(READY)
-	$(BIN)/autonovel demo --out runs/demo
+	OMP_NUM_THREADS=1 $(BIN)/autonovel demo --out runs/demo
 
 # One thread in each worker: torch would otherwise use every core in each of them.
 test: $(READY)

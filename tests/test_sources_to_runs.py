@@ -141,7 +141,7 @@ def test_the_number_of_new_classes_is_estimated_where_it_is_not_given(name: str,
     run = an.discover(data, out=tmp_path / "run", recipe=recipe, device="cpu")
     assert run.summary["n_new"] == run.summary["n_new_estimated"] == found.n_new
     assert run.config["run"]["n_new"] == "auto"
-    assert (run.path / "probe.safetensors").exists()
+    assert (run.path / "supervised-probe.safetensors").exists()
 
 
 def test_probe_classes_take_no_part_in_the_training_of_their_features() -> None:

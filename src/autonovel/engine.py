@@ -104,7 +104,8 @@ def train(
         method: what to learn.
         data: on the same device.
         mode: how to run.
-        key: what the randomness depends on (seed and stage).
+        key: what the randomness depends on: the seed, and last the stage by the name of its settings ('joint', or
+            'joint-2' for a further training with the same settings).
         checkpoint: keeps the state at most every ``checkpoint_seconds``, and when the work is interrupted or fails.
         on_epoch: is called after each epoch.
     """
@@ -129,9 +130,10 @@ def train(
                 losses = step.run_epoch(method.order(labels, *key, number), number, make_key(*key, number))
                 if not all(np.isfinite(v).all() for v in losses.values()):
                     names = ", ".join(f"{name} = {value}" for name, value in losses.items())
+                    stage = str(key[-1])
                     raise TrainingError(
-                        f"The loss is not finite in epoch {number + 1} of stage {key[-1]} ({names}); "
-                        f"the state after epoch {done} is kept. A lower --{key[-1]}.lr usually helps."
+                        f"The loss is not finite in epoch {number + 1} of stage {stage} ({names}); "
+                        f"the state after epoch {done} is kept. A lower --{stage.partition('-')[0]}.lr usually helps."
                     )
                 good, done = _copy(_live(net, optimiser)), number + 1
                 # told before it is kept: a run that is killed in between does the epoch again, and loses no record of one

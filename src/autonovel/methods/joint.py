@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -130,8 +132,6 @@ class Swapped(_Joint):
 
 def _part_of(augment: Augment, area: tuple[float, float]) -> Augment:
     """The same variations, but always of a scaled part of the image."""
-    from dataclasses import replace
-
     return replace(augment, crop="resized", area=area)
 
 
