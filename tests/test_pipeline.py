@@ -11,11 +11,8 @@ import torch
 
 import autonovel as an
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.loader import DeviceImages
 from autonovel.engine import Mode
 from autonovel.errors import InputError
-from autonovel.methods.joint import joint_method
-from autonovel.methods.supervised import KnownClasses
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.recipes import Model, Recipe, Swap, get_recipe
 from autonovel.runs import Run
@@ -186,30 +183,3 @@ def test_naming_a_cluster(cifar, tmp_path: Path) -> None:
     assert again.labels.tolist() == run.labels.tolist()
     with pytest.raises(InputError, match="no cluster 5"):
         run.name(5, "stork")
-
-
-@pytest.mark.parametrize("objective", ["pairs", "swap"])
-def test_of_several_trainings_the_one_with_the_lowest_loss_stays(cifar, tmp_path: Path, objective: str) -> None:
-    recipe = small_recipe(objective, restarts=3)
-    run = discover(cifar, tmp_path / "run", recipe)
-    final: dict[str, float] = {}
-    for entry in run.metrics:
-        if entry["stage"].startswith("joint-"):
-            losses = entry["losses"]
-            final[entry["stage"]] = min(losses["new"]) if objective == "swap" else sum(losses.values())
-    assert sorted(final) == ["joint-1", "joint-2", "joint-3"]
-    best = min(final, key=final.__getitem__)
-    assert not list(run.path.glob("joint-*"))
-    # the same training alone, under the name it had among the others
-    images, _ = cifar
-    pipeline = Pipeline(images, recipe, 5, 0, Mode.of("cpu"))
-    alone = pipeline.run(Run(tmp_path / "alone"), until="supervised")
-    with alone.claim(pipeline._config()):
-        net = pipeline._empty_net()
-        source = DeviceImages(images, torch.device("cpu"), size=16)
-        KnownClasses(recipe, 5).prepare(net)
-        net.load_state_dict(alone.read_tensors("supervised.safetensors")[0])
-        pipeline._do_stage(best, joint_method(recipe, 5, 5), net, source, alone)
-    expected = alone.read_tensors(f"{best}.safetensors")[0]
-    state = run.read_tensors("joint.safetensors")[0]
-    assert all(torch.equal(state[name], expected[name]) for name in expected)

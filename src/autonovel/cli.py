@@ -46,23 +46,29 @@ class Demo(Common):
 
 
 @dataclass(frozen=True)
-class Source(Common):
+class Reader(Common):
+    """Options of every verb that reads images."""
+
+    data: str = ""
+    """A benchmark instead of files of your own, for example cifar10 (autonovel data lists them)."""
+    root: Path = Path("data")
+    """The folder with the benchmark's files."""
+    unverified: bool = False
+    """Use data files whose checksum differs from the published one."""
+    cache: Path | None = None
+    """Folder for decoded images; the user's cache folder when left out."""
+
+
+@dataclass(frozen=True)
+class Source(Reader):
     """Options of every verb that reads labelled and unlabelled images."""
 
     labelled: Annotated[Path | None, tyro.conf.Positional] = None
     """Images of the known classes: a folder with one sub-folder per class, or a CSV or Parquet table (path,label)."""
     unlabelled: Annotated[Path | None, tyro.conf.Positional] = None
     """The images to sort: a folder or a table. Left out, LABELLED is a table in which some labels are empty."""
-    data: str = ""
-    """A benchmark instead of LABELLED and UNLABELLED, for example cifar10."""
-    root: Path = Path("data")
-    """The folder with the benchmark's files."""
     recipe: str = ""
     """The recipe to start from; folder, or the benchmark's own, when left out. Every field of it is a flag below."""
-    unverified: bool = False
-    """Use data files whose checksum differs from the published one."""
-    cache: Path | None = None
-    """Folder for decoded images; the user's cache folder when left out."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class EstimateClasses(Source):
 
 
 @dataclass(frozen=True)
-class Cluster(Common):
+class Cluster(Reader):
     """Sort images into K clusters without any labels."""
 
     images: Annotated[Path | None, tyro.conf.Positional] = None
@@ -95,16 +101,8 @@ class Cluster(Common):
     """How many clusters."""
     out: Path = Path("runs/cluster")
     """The run folder."""
-    data: str = ""
-    """A benchmark instead of IMAGES: cifar10-all, cifar100-20 or stl10."""
-    root: Path = Path("data")
-    """The folder with the benchmark's files."""
     recipe: str = "cluster"
     """The recipe to start from; every field of it is a flag below."""
-    unverified: bool = False
-    """Use data files whose checksum differs from the published one."""
-    cache: Path | None = None
-    """Folder for decoded images; the user's cache folder when left out."""
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def train(
         data: on the same device.
         mode: how to run.
         key: what the randomness depends on: the seed, and last the stage by the name of its settings ('joint', or
-            'joint-2' for a further training with the same settings).
+            'supervised-probe' for another training with the settings of 'supervised').
         checkpoint: keeps the state at most every ``checkpoint_seconds``, and when the work is interrupted or fails.
         on_epoch: is called after each epoch.
     """

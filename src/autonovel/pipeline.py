@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import shutil
 import time
@@ -123,7 +122,8 @@ class Pipeline:
             return
         n_new = self.n_new if estimate is None else estimate.n_new
         assert n_new is not None
-        seconds["joint"] = self._do_joint(n_new, net, images, run)
+        joint = joint_method(self.recipe, self.data.n_known, n_new)
+        seconds["joint"] = self._do_stage("joint", joint, net, images, run)
         found = answer(net, images.chunks(unlabelled), self.mode)
         summary = self._summary(found, n_new, estimate) | {
             "seconds": seconds | {"total": time.perf_counter() - started}
@@ -131,26 +131,6 @@ class Pipeline:
         if truth is not None:
             summary |= score(self.data, truth, found, baseline, net, self.recipe, self.mode, self.seed)
         self._write(run, found, summary)
-
-    def _do_joint(self, n_new: int, net: Net, images: Images, run: Run) -> float:
-        """Stage 3, as often as the recipe says; the training that ends with the lowest loss stays."""
-        restarts = self.recipe.joint.restarts
-        if restarts == 1 or run.has("joint.safetensors"):
-            return self._do_stage("joint", joint_method(self.recipe, self.data.n_known, n_new), net, images, run)
-        tries: list[tuple[float, str]] = []
-        seconds = 0.0
-        for number in range(restarts):
-            name = f"joint-{number + 1}"
-            method = joint_method(self.recipe, self.data.n_known, n_new)
-            seconds += self._do_stage(name, method, copy.deepcopy(net), images, run)
-            tries.append((_final_loss(run, name), name))
-        best = min(tries)[1]
-        self.reporter.message("final losses " + ", ".join(f"{name}: {loss:.4f}" for loss, name in tries) + f"; {best} stays")
-        state, _ = run.read_tensors(f"{best}.safetensors")
-        run.write_tensors("joint.safetensors", state, {"seconds": str(seconds)})
-        for _, name in tries:
-            (run.path / f"{name}.safetensors").unlink()
-        return self._do_joint(n_new, net, images, run)
 
     def _pretrain(self) -> Method | None:
         kinds: dict[str, Callable[..., Method]] = {"rotation": Rotation, "prototypical": Prototypical}
@@ -191,7 +171,8 @@ class Pipeline:
             self.reporter.finish()
         if "new" in net.heads:
             # the head with the lowest loss in the last epoch answers; with one head there is no choice
-            net.answering_head.fill_(int(np.argmin(_last_losses(run, stage).get("new", 0.0))))
+            last = [m for m in run.metrics if m["stage"] == stage][-1]["losses"]
+            net.answering_head.fill_(int(np.argmin(last.get("new", 0.0))))
         seconds = before + time.perf_counter() - started
         run.write_tensors(file, net.state_dict(), {"seconds": str(seconds)})
         checkpoint.clear()
@@ -315,17 +296,6 @@ class Pipeline:
         if not run.has("problems.csv"):
             run.write_rows("problems.csv", ("path", "reason"), [])
         run.write_json("summary.json", summary)  # last: its presence says that all is there
-
-
-def _last_losses(run: Run, stage: str) -> dict[str, Any]:
-    losses: dict[str, Any] = [m for m in run.metrics if m["stage"] == stage][-1]["losses"]
-    return losses
-
-
-def _final_loss(run: Run, stage: str) -> float:
-    """The loss of the last epoch: that of the answering head where there are several, otherwise of everything."""
-    losses = _last_losses(run, stage)
-    return float(np.min(losses["new"])) if "new" in losses else float(sum(np.sum(v) for v in losses.values()))
 
 
 def restore(run: Run, mode: Mode) -> tuple[Net, Recipe]:

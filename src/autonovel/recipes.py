@@ -238,9 +238,6 @@ class Joint(Training):
     """Extend the head of the known classes by the new ones and train it on both (pairs only; swap always does)."""
     incremental_weight: float = 0.05
     """Final weight of the loss of new images at the extended head."""
-    restarts: int = 1
-    """Train the stage this often with other random heads and orders, and keep the one whose loss is lowest at the end, as
-    k-means does: clustering can get stuck, and the loss tells."""
     known_per_batch: int = 0
     """Known images in each batch; 0 takes them as they come in one shuffled pass over all images."""
     swap: Swap = Swap()
@@ -439,14 +436,13 @@ def _digits(preset: str) -> Recipe:
         supervised=Supervised(epochs=1, batch=128, lr=0.1, schedule="cosine", warmup=1, augment=vary),
         joint=Joint(
             objective="swap",
-            epochs=20 if preset == "fast" else 40,
-            restarts=1 if preset == "fast" else 3,
-            batch=256,
-            lr=0.2,
+            epochs=30 if preset == "fast" else 80,
+            batch=128,
+            lr=0.1,
             schedule="cosine",
             warmup=2,
             incremental=True,
-            swap=Swap(heads=6, hidden=256, projection=64),
+            swap=Swap(heads=16, hidden=128, projection=64),
             augment=vary,
         ),
     )
