@@ -33,8 +33,9 @@ from autonovel.errors import InputError
 from autonovel.metrics import cluster_accuracy
 from autonovel.models.net import Net
 from autonovel.pipeline import Pipeline, restore
-from autonovel.recipes import Recipe, get_recipe
+from autonovel.recipes import get_recipe
 from autonovel.runs import Run
+from autonovel.settings import Recipe
 
 
 @dataclass(frozen=True)

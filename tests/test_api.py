@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 import autonovel as an
 from autonovel.errors import InputError
 from autonovel.metrics import cluster_accuracy
-from autonovel.recipes import Model, Recipe, Swap, get_recipe
+from autonovel.recipes import get_recipe
+from autonovel.settings import Model, Recipe, Swap
 from tests.small_data import class_images
 
 SIZE, N_NEW = 12, 3

@@ -14,7 +14,8 @@ from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
-from autonovel.recipes import Augment, Model, Recipe, Swap, get_recipe
+from autonovel.recipes import get_recipe
+from autonovel.settings import Augment, Model, Recipe, Swap
 
 KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "adam"]
 

@@ -18,7 +18,7 @@ from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
 from autonovel.pairs import rank_statistics
-from autonovel.recipes import Augment, Joint, Model, Pretrain, Recipe, Supervised, Swap
+from autonovel.settings import Augment, Joint, Model, Pretrain, Recipe, Supervised, Swap
 
 N_KNOWN, N_NEW, SIZE = 3, 4, 8
 METHODS = ["rotation", "supervised", "pairs", "incremental", "pairs without known", "swap", "swap without known"]

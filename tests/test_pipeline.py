@@ -14,8 +14,9 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.pipeline import Pipeline, look_at, restore
-from autonovel.recipes import Model, Recipe, Swap, get_recipe
+from autonovel.recipes import get_recipe
 from autonovel.runs import Run
+from autonovel.settings import Model, Recipe, Swap
 from tests.small_data import write_small_cifar10
 
 

@@ -11,19 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autonovel import recipes
+from autonovel import settings as settings_module
 from autonovel.errors import InputError
-from autonovel.recipes import (
-    PRESETS,
-    Facts,
-    Joint,
-    Recipe,
-    Training,
-    describe_recipes,
-    fit_to_data,
-    from_dict,
-    get_recipe,
-)
+from autonovel.recipes import PRESETS, Facts, describe_recipes, fit_to_data, get_recipe
+from autonovel.settings import Joint, Recipe, Training, from_dict
 
 ALL = sorted(product(describe_recipes(), PRESETS))
 
@@ -206,7 +197,7 @@ def test_every_recipe_has_a_line_about_it() -> None:
 
 
 def settings_classes() -> dict[str, ast.ClassDef]:
-    tree = ast.parse(inspect.getsource(recipes))
+    tree = ast.parse(inspect.getsource(settings_module))
     return {
         node.name: node
         for node in tree.body
@@ -214,7 +205,7 @@ def settings_classes() -> dict[str, ast.ClassDef]:
     }
 
 
-KINDS = [getattr(recipes, name) for name in settings_classes() if name != "Facts"]
+KINDS = [getattr(settings_module, name) for name in settings_classes() if name != "Facts"]
 
 
 def test_all_parts_of_a_recipe_are_looked_at() -> None:

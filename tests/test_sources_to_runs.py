@@ -19,7 +19,8 @@ from autonovel.methods.joint import joint_method
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import build, seeded
 from autonovel.probes import plan_probes
-from autonovel.recipes import Model, Recipe, Swap, get_recipe
+from autonovel.recipes import get_recipe
+from autonovel.settings import Model, Recipe, Swap
 
 
 def quick(recipe: Recipe, **joint: object) -> Recipe:

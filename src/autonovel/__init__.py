@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from autonovel.data.images import ImageSet, Truth
     from autonovel.errors import AutonovelWarning, InputError, TrainingError
     from autonovel.estimate import estimate_classes
-    from autonovel.recipes import Recipe, get_recipe
+    from autonovel.recipes import get_recipe
     from autonovel.runs import Run, load
+    from autonovel.settings import Recipe
 
 # Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
 _HOMES = {
@@ -33,7 +34,7 @@ _HOMES = {
     "InputError": "errors",
     "TrainingError": "errors",
     "estimate_classes": "estimate",
-    "Recipe": "recipes",
+    "Recipe": "settings",
     "get_recipe": "recipes",
     "Run": "runs",
     "load": "runs",

@@ -21,8 +21,9 @@ from autonovel.estimate import ClassEstimate
 from autonovel.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
-from autonovel.recipes import Recipe, get_recipe, side_for
+from autonovel.recipes import get_recipe, side_for
 from autonovel.runs import Run, load
+from autonovel.settings import Recipe
 
 Path_ = str | os.PathLike[str]
 
@@ -52,7 +53,7 @@ def discover(
             some images have no label (or -1).
         out: the run folder. A folder of the same run is gone on with.
         n_new: how many new classes there are; 'auto' estimates it.
-        recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.recipes.Recipe`.
+        recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.settings.Recipe`.
         preset: paper, reference or fast.
         incremental: train a joint head for known and new classes; as the recipe says when left out.
         seed: everything random depends on it.
@@ -148,7 +149,7 @@ class AutoNovel:
 
     Args:
         n_new: how many new classes there are among the unlabelled images; 'auto' estimates it.
-        recipe: a name or a :class:`~autonovel.recipes.Recipe`.
+        recipe: a name or a :class:`~autonovel.settings.Recipe`.
         preset: paper, reference or fast.
         seed: everything random depends on it.
         device: cpu, cuda or auto.

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
-from autonovel.recipes import PRESETS, Recipe, describe_recipes, get_recipe
+from autonovel.recipes import PRESETS, describe_recipes, get_recipe
+from autonovel.settings import Recipe
 
 Preset = Literal["paper", "reference", "fast"]
 

@@ -27,7 +27,7 @@ from autonovel.data.loader import Images
 from autonovel.errors import InputError, TrainingError
 from autonovel.methods import Method, Progress
 from autonovel.models.net import Net
-from autonovel.recipes import Training
+from autonovel.settings import Training
 
 State = dict[str, Tensor]
 

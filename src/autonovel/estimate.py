@@ -20,7 +20,7 @@ from autonovel.calibrate import Calibration, KnownProblem, Portrait, draw_proble
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.kmeans import check_features, kmeans
 from autonovel.metrics import cluster_accuracy
-from autonovel.recipes import Estimate
+from autonovel.settings import Estimate
 from autonovel.silhouette import silhouette
 from autonovel.sweep import Sweep
 

@@ -24,9 +24,10 @@ from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Silent
-from autonovel.recipes import Facts, Recipe, fit_to_data, from_dict
+from autonovel.recipes import Facts, fit_to_data
 from autonovel.runs import PREDICTION_FIELDS, Run, StageCheckpoint, versions
 from autonovel.scoring import score
+from autonovel.settings import Recipe, from_dict
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""

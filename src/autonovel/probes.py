@@ -14,7 +14,7 @@ from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import host_generator
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
-from autonovel.recipes import Estimate, Recipe
+from autonovel.settings import Estimate, Recipe
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from autonovel.data.loader import put_on
 from autonovel.engine import Answers, Mode, answer
 from autonovel.kmeans import kmeans
 from autonovel.models.net import Net
-from autonovel.recipes import Recipe
+from autonovel.settings import Recipe
 
 PIXEL_BASELINE = 20_000_000
 """k-means on the raw pixels is shown beside the result where the pile has at most this many numbers."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autonovel.data.augment import Chance, _turn_hue, make_key, make_view, quarter_turns, to_float
-from autonovel.recipes import Augment
+from autonovel.settings import Augment
 
 EVERYTHING = Augment("mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3)
 SIZES = [(8, 8), (5, 9), (1, 1), (2, 7), (32, 32)]

@@ -11,7 +11,7 @@ from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.models import Net, build
 from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head, seeded
-from autonovel.recipes import Model, Swap
+from autonovel.settings import Model, Swap
 
 
 def small_net(backbone: str = "resnet18", size: int = 8, channels: int = 3, width: int = 4, **more: object) -> Net:

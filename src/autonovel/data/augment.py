@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.recipes import Augment
+from autonovel.settings import Augment
 
 _MASK = 0xFFFFFFFF
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from autonovel.data.loader import Batch
 from autonovel.models.net import Net
-from autonovel.recipes import Training
+from autonovel.settings import Training
 
 
 class Progress(NamedTuple):

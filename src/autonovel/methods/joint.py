@@ -14,7 +14,7 @@ from autonovel.losses import balanced_targets, consistency, cross_entropy, pair_
 from autonovel.methods import Method, Progress
 from autonovel.models.net import Heads, Net, ProjectedHeads, make_head
 from autonovel.pairs import PAIR_RULES
-from autonovel.recipes import Augment, Recipe
+from autonovel.settings import Augment, Recipe
 
 
 class _Joint:

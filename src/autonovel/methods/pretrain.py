@@ -11,7 +11,7 @@ from autonovel.data.loader import Batch, host_generator, shuffled
 from autonovel.errors import InputError
 from autonovel.methods import Progress
 from autonovel.models.net import Net
-from autonovel.recipes import Pretrain
+from autonovel.settings import Pretrain
 
 
 class Rotation:

@@ -10,7 +10,7 @@ from autonovel.data.loader import Batch, shuffled
 from autonovel.losses import cross_entropy
 from autonovel.methods import Progress
 from autonovel.models.net import Net, make_head
-from autonovel.recipes import Recipe
+from autonovel.settings import Recipe
 
 
 class KnownClasses:

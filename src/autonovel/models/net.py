@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from autonovel.data.augment import make_key, to_float
 from autonovel.errors import InputError
 from autonovel.models import resnet, vgg
-from autonovel.recipes import Model, Swap
+from autonovel.settings import Model, Swap
 
 
 class Cosine(nn.Module):
@@ -188,7 +188,7 @@ def build(settings: Model, *, channels: int, size: int) -> Net:
 
 
 def make_head(kind: str, inputs: int, outputs: int, temperature: float) -> nn.Module:
-    """One head of a kind of :class:`autonovel.recipes.Model`."""
+    """One head of a kind of :class:`autonovel.settings.Model`."""
     if kind == "cosine":
         return Cosine(inputs, outputs, temperature)
     if kind == "mlp":

@@ -1,0 +1,295 @@
+"""Every setting of the method, as frozen dataclasses with the meaning of each field.
+
+A recipe is the whole truth about a run: two runs with the same recipe, data and seed are the same run. An ablation is a
+:func:`dataclasses.replace` of one field. Nothing here imports torch, so that the command line can show it at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, Literal, TypeVar
+
+from autonovel.errors import InputError
+
+Crop = Literal["none", "zero", "reflect", "resized", "mixed"]
+
+
+@dataclass(frozen=True)
+class Augment:
+    """How an image is varied before the network sees it; every image of a batch is varied on its own."""
+
+    crop: Crop = "zero"
+    """Where the crop comes from: a shift of the image padded with black (zero) or its mirror image (reflect), a part of
+    it scaled up (resized), or by chance a shift or a scaled part (mixed)."""
+    pad: int = 4
+    """The largest shift in pixels, for crop zero, reflect and mixed."""
+    area: tuple[float, float] = (0.5, 1.0)
+    """The share of the image that a scaled part covers, for crop resized and mixed."""
+    flip: bool = True
+    """Mirror left and right by chance. Switch it off where a mirrored object is another object (digits, letters)."""
+    rotate: float = 0.0
+    """The largest rotation, in degrees."""
+    zoom: float = 0.0
+    """The largest change of size, as a share (0.15: from 85 % to 115 %)."""
+    shift: float = 0.0
+    """The largest shift, as a share of the side; unlike pad it is not rounded to pixels."""
+    jitter: float = 0.0
+    """The strength of random brightness, contrast and saturation; the hue turns by a quarter of it."""
+    jitter_chance: float = 0.8
+    """How often jitter happens."""
+    grey: float = 0.0
+    """How often the colour is dropped."""
+    solarise: float = 0.0
+    """How often bright pixels are inverted."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The network."""
+
+    backbone: Literal["auto", "resnet18", "resnet18-large", "vgg", "small"] = "resnet18"
+    """auto: as suits the images. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for
+    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
+    width: int = 64
+    """Channels of the first block; 0 takes what suits the data (with backbone auto)."""
+    shortcut: Literal["pool", "conv"] = "pool"
+    """How a residual block changes its shape: average pooling and zero channels, or a 1x1 convolution."""
+    head: Literal["linear", "mlp", "cosine"] = "linear"
+    """What turns a feature into class scores. mlp has one hidden layer; cosine compares directions (for swap)."""
+    size: int = 0
+    """Images are resized to this many pixels before training; 0 leaves them as they are."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the weights of a stage are trained."""
+
+    epochs: int = 200
+    """Passes over the images of the stage; 0 takes what suits the data (recipes best and folder)."""
+    batch: int = 128
+    """Images in a step (before views are made of them); 0 takes what suits the data (recipe folder, stage joint)."""
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    """The rule that moves the weights."""
+    lr: float = 0.1
+    """The learning rate at its highest."""
+    momentum: float = 0.9
+    """Momentum of sgd."""
+    nesterov: bool = False
+    """Nesterov's form of momentum."""
+    weight_decay: float = 1e-4
+    """Pull of all trained weights towards zero."""
+    schedule: Literal["steps", "cosine", "triangle"] = "steps"
+    """The learning rate over time: multiplied by decay at the milestones; or half a cosine down to lr x final after a
+    linear warm-up; or a linear rise during warm-up and a linear fall to lr x final after it."""
+    milestones: tuple[int, ...] = ()
+    """Epochs (counted from 0) at which the learning rate is multiplied by decay, for schedule steps."""
+    decay: float = 0.1
+    """The factor at each milestone."""
+    warmup: int = 0
+    """Epochs of linear rise, for schedules cosine and triangle."""
+    final: float = 0.0
+    """Where cosine and triangle end, as a share of lr."""
+    train_from: str = "all"
+    """The first block that learns ('all', 'layer1' .. 'layer4', or 'heads' for the heads alone); those before it are
+    frozen, except for their batch-norm statistics."""
+    augment: Augment = Augment()
+    """How images are varied."""
+
+    def lr_at(self, time: float) -> float:
+        """The learning rate at a time in epochs (a whole number is the start of an epoch)."""
+        if self.schedule == "steps":
+            return self.lr * self.decay ** sum(int(time) >= milestone for milestone in self.milestones)
+        if time < self.warmup:
+            return self.lr * time / self.warmup
+        share = min(1.0, (time - self.warmup) / max(1e-9, self.epochs - self.warmup))
+        fall = 0.5 * (1 + math.cos(math.pi * share)) if self.schedule == "cosine" else 1 - share
+        return self.lr * (self.final + (1 - self.final) * fall)
+
+
+@dataclass(frozen=True)
+class Pretrain(Training):
+    """Stage 1: a representation from all images, without labels (or, for prototypical, from the labelled ones)."""
+
+    method: Literal["rotation", "prototypical", "none"] = "rotation"
+    """rotation: tell by how many quarter turns an image was rotated. prototypical: episodes over the known classes.
+    none: skip the stage."""
+    ways: int = 20
+    """Classes of an episode, for prototypical."""
+    shots: int = 5
+    """Images a class in an episode that make its prototype, for prototypical."""
+    queries: int = 5
+    """Images a class in an episode that are to be recognised, for prototypical."""
+    episodes: int = 100
+    """Episodes an epoch, for prototypical."""
+
+
+@dataclass(frozen=True)
+class Supervised(Training):
+    """Stage 2: fine-tuning on the known classes."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How the number of new classes is estimated, where it is not given."""
+
+    method: Literal["calibrated", "paper", "silhouette"] = "calibrated"
+    """calibrated: a tree cut where a cut is right for known classes that training has not seen. paper: the paper's
+    Algorithm 1. silhouette: needs no known classes."""
+    max_new: int = 100
+    """The largest number to consider."""
+    probe_share: float = 0.25
+    """Share of the known classes that training leaves out, to learn from them what a class looks like."""
+
+    probe_families: tuple[str, ...] = ()
+    """Families of known classes to leave out instead of a random share, where class names have the form FAMILY/NAME."""
+    splits: int = 5
+    """How many splits of the probe classes (or resamplings of the points) give the estimate and its interval."""
+    restarts: int = 10
+    """k-means restarts for each number of clusters."""
+    sweep: Literal["coarse", "exhaustive"] = "coarse"
+    """coarse looks at every coarse_step-th number and then around the best; exhaustive at every one, afresh."""
+    coarse_step: int = 8
+    """Step of the coarse pass."""
+    silhouette_sample: int = 10_000
+    """Points over which a silhouette is averaged; exact where there are no more."""
+    coverage: float = 0.8
+    """Share of the splits that the interval covers."""
+
+    anchor_share: float = 0.8
+    """Share of the probe classes that are anchors; the others check the clustering."""
+    silhouette_over: Literal["unlabelled", "free"] = "unlabelled"
+    """Points whose silhouette counts: the unlabelled ones, or all free ones, which adds the validation probes."""
+    ties: Literal["smallest", "largest"] = "smallest"
+    """Which number wins where several have the same accuracy or silhouette."""
+    rounding: Literal["nearest", "ceil"] = "nearest"
+    """How the mean of the two optima, and the mean over the splits, becomes a whole number."""
+    rerun: bool = True
+    """Run k-means once more at the chosen number before counting; otherwise the run of the sweep is counted."""
+    outlier_threshold: float = 0.01
+    """Clusters with fewer unlabelled points than this share of the largest are not counted."""
+    count_anchor_clusters: bool = False
+    """Also count clusters of anchor classes that hold unlabelled points."""
+
+    components: int = 128
+    """Principal components in which the calibrated estimator builds its tree."""
+    normalise: bool = True
+    """Give all features length 1 before that."""
+    tree_points: int = 3000
+    """Points in the largest tree; of a larger pile, several samples of this size are looked at."""
+    probe_draws: int = 60
+    """Resampled groups of probe classes from which the calibrated estimator learns."""
+    class_size: Literal["guess", "probes"] = "guess"
+    """guess reads the size of the new classes off the pile; probes takes it for that of the probe classes."""
+    size_range: tuple[int, int] | None = None
+    """Smallest and largest class size in the pile, where they are known; replaces class_size."""
+    size_spread: float = 0.5
+    """How far, in natural logarithms, a guessed class size may well lie from that of the probe classes."""
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Settings of the swap objective."""
+
+    heads: int = 4
+    """Heads that cluster side by side; the one with the lowest training loss answers."""
+    over_factor: int = 3
+    """Extra heads have this many times as many clusters as there are new classes; 0: no such heads."""
+    views: int = 2
+    """Full-size views of each image; each predicts the targets of the others."""
+    small_views: int = 0
+    """Small views, which predict but give no targets."""
+    small_size: int = 18
+    """Side of a small view in pixels."""
+    small_area: tuple[float, float] = (0.3, 0.8)
+    """The share of the image that a small view covers."""
+    temperature: float = 0.1
+    """Divides the cosines before the softmax."""
+    epsilon: float = 0.05
+    """How soft the balanced targets are."""
+    iterations: int = 3
+    """Rounds of balancing."""
+    hidden: int = 2048
+    """Hidden units of the projection in front of each head."""
+    projection: int = 256
+    """Outputs of the projection."""
+
+
+@dataclass(frozen=True)
+class Joint(Training):
+    """Stage 3: known and new classes together."""
+
+    objective: Literal["pairs", "swap"] = "pairs"
+    """pairs: the paper's pairwise loss. swap: swapped prediction of balanced cluster assignments."""
+    pairs: Literal["rank"] = "rank"
+    """The rule that says which two new images belong together: rank compares the sets of the top_k largest features."""
+    top_k: int = 5
+    """Size of the sets that rank compares."""
+    known_weight: float = 1.0
+    """Weight of the cross-entropy on known images; 0 switches it off."""
+    pair_weight: float = 1.0
+    """Weight of the pairwise loss on new images; 0 switches it off."""
+    consistency: float = 5.0
+    """Final weight of the agreement between two views; 0 switches it off."""
+    ramp: int = 50
+    """Epochs until consistency and the incremental loss have their full weight."""
+    incremental: bool = False
+    """Extend the head of the known classes by the new ones and train it on both (pairs only; swap always does)."""
+    incremental_weight: float = 0.05
+    """Final weight of the loss of new images at the extended head."""
+    known_per_batch: int = 0
+    """Known images in each batch; 0 takes them as they come in one shuffled pass over all images."""
+    swap: Swap = Swap()
+    """Settings of the swap objective."""
+
+    def ramp_at(self, epoch: int) -> float:
+        """The ramp in epoch r (from 0): exp(-5 (1 - min(1, r / T))^2)."""
+        share = 1.0 if self.ramp <= 0 else min(1.0, epoch / self.ramp)
+        return math.exp(-5.0 * (1.0 - share) ** 2)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All settings of a run."""
+
+    name: str = "cifar10"
+    """What this recipe is called."""
+    preset: str = "paper"
+    """paper follows the text of the paper, reference what its authors ran, fast is as accurate in a fraction of the time."""
+    model: Model = Model()
+    """The network."""
+    pretrain: Pretrain = Pretrain()
+    """Stage 1: a representation from all images."""
+    supervised: Supervised = Supervised()
+    """Stage 2: the known classes."""
+    estimate: Estimate = Estimate()
+    """How the number of new classes is estimated, where it is not given."""
+    joint: Joint = Joint()
+    """Stage 3: known and new classes together."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values."""
+        return asdict(self)
+
+
+T = TypeVar("T")
+
+
+def from_dict(kind: type[T], values: dict[str, Any]) -> T:
+    """A settings object from the plain values of :func:`dataclasses.asdict`, nested ones included.
+
+    >>> from_dict(Recipe, Recipe(name="mine").to_dict()) == Recipe(name="mine")
+    True
+    """
+    default = kind()
+    known = {f.name for f in fields(default)}  # type: ignore[arg-type]
+    if unknown := sorted(values.keys() - known):
+        raise InputError(f"{kind.__name__} has no setting '{unknown[0]}'.")
+    ready: dict[str, Any] = {}
+    for name, value in values.items():
+        own = getattr(default, name)
+        if is_dataclass(own):
+            ready[name] = from_dict(type(own), value)
+        else:
+            ready[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**ready)
