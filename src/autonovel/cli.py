@@ -398,12 +398,15 @@ def _print_result(summary: dict[str, Any], options: Any) -> None:
     from rich.table import Table
 
     table = Table(title=f"{summary['n_new']} new classes among {summary['images']['unlabelled']:,} unlabelled images")
-    for column in ("cluster", "images", "matched class", "right"):
+    matched = summary.get("matched")
+    for column in ("cluster", "images") if matched is None else ("cluster", "images", "matched class", "right"):
         table.add_column(column, justify="left" if column == "matched class" else "right")
-    matched = summary.get("matched", {})
     for cluster, size in enumerate(summary["cluster_sizes"]):
-        name, hits = matched.get(str(cluster), ("", 0))
-        table.add_row(str(cluster), f"{size:,}", name, f"{hits / size:.1%}" if name and size else "")
+        row = [str(cluster), f"{size:,}"]
+        if matched is not None:
+            name, hits = matched.get(str(cluster), ("", 0))
+            row += [name, f"{hits / size:.1%}" if name and size else ""]
+        table.add_row(*row)
     console = Console(width=100 if not sys.stdout.isatty() else None)
     console.print(table)
     if summary.get("n_new_interval"):
