@@ -162,7 +162,7 @@ def _cluster(preset: str) -> Recipe:
 
 
 def _digits(preset: str) -> Recipe:
-    # found on probe classes among the known digits alone (docs/digits.md)
+    # compared on probe classes among the known digits (docs/digits.md, which also says what is not clean about it)
     vary = Augment("none", flip=False, rotate=10.0, zoom=0.1, shift=0.06)
     return Recipe(
         name="digits",
