@@ -11,6 +11,7 @@ from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.models import Net, build
 from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head, seeded
+from autonovel.models.views import BatchNorm
 from autonovel.settings import Model, Swap
 
 
@@ -217,7 +218,7 @@ def test_projected_heads_work_together_as_each_would_alone() -> None:
     for number in range(3):
         own = slice(5 * number, 5 * number + 5)
         inner = x @ linear.weight[own].T + linear.bias[own]
-        inner = (inner - inner.mean(0)) / (inner.var(0, correction=0) + norm.eps).sqrt()
+        inner = (inner - inner.mean(0)) / (inner.var(0, correction=0) + norm.EPSILON).sqrt()
         projected = torch.relu(inner) @ heads.weight[number] + heads.bias[number]
         directions = heads.classes[number]
         cosine = (projected @ directions.T) / projected.norm(dim=1)[:, None] / directions.norm(dim=1)
@@ -235,7 +236,7 @@ def test_projected_heads_work_together_as_each_would_alone() -> None:
 def test_mlp_heads_have_half_as_many_hidden_units() -> None:
     hidden, norm, active, last = make_head("mlp", 1024, 20, 0.1)
     assert (hidden.in_features, hidden.out_features, last.in_features, last.out_features) == (1024, 512, 512, 20)
-    assert isinstance(norm, nn.BatchNorm1d)
+    assert isinstance(norm, BatchNorm)
     assert isinstance(active, nn.ReLU)
 
 

@@ -51,10 +51,9 @@ class Pairs(_Joint):
         """All terms whose weight is not zero."""
         s = self.settings
         is_known = batch.labels >= 0
-        features = [
-            net.features(make_view(batch.images, progress.key, batch.index, s.augment, view=v)) for v in range(2)
-        ]
-        new_scores = [net.head("new", z)[0] for z in features]
+        views = [make_view(batch.images, progress.key, batch.index, s.augment, view=v) for v in range(2)]
+        features = net.features_of(views)
+        new_scores = [scores[0] for scores in net.head_of("new", features)]
         new = [scores.softmax(1) for scores in new_scores]
         losses: dict[str, Tensor] = {}
         if s.pair_weight:
@@ -62,7 +61,7 @@ class Pairs(_Joint):
             losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_known)
         agreement = consistency(*new)
         if "known" in net.heads:
-            known_scores = [net.head("known", z) for z in features]
+            known_scores = net.head_of("known", features)
             agreement = agreement + consistency(*(scores.softmax(1) for scores in known_scores))
             if s.known_weight:
                 losses["known"] = s.known_weight * cross_entropy(known_scores[0], batch.labels, is_known)
@@ -99,13 +98,10 @@ class Swapped(_Joint):
             make_view(batch.images, progress.key, batch.index, part, view=swap.views + v, size=swap.small_size)
             for v in range(swap.small_views)
         ]
-        features = [net.features(view) for view in views]
-        known = [net.head("known", z) for z in features] if "known" in net.heads else None
+        features = net.features_of(views)
+        known = net.head_of("known", features) if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
-        return {
-            kind: self._swapped([net.head(kind, z) for z in features], known, batch.labels) / len(kinds)
-            for kind in kinds
-        }
+        return {kind: self._swapped(net.head_of(kind, features), known, batch.labels) / len(kinds) for kind in kinds}
 
     def _swapped(self, scores: list[Tensor], known: list[Tensor] | None, labels: Tensor) -> Tensor:
         """Cross-entropy of each view against the targets of the other full-size views, by head: (heads,)."""

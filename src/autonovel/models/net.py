@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from autonovel.data.augment import make_key, to_float
 from autonovel.errors import InputError
 from autonovel.models import resnet, vgg
+from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
 from autonovel.settings import Model, Swap
 
 
@@ -39,12 +40,12 @@ def cosines(x: Tensor, directions: Tensor) -> Tensor:
         return F.normalize(x.float(), dim=-1) @ F.normalize(directions, dim=-1).transpose(-1, -2)
 
 
-class Heads(nn.ModuleList):
+class Heads(nn.ModuleList, PerView):
     """Several heads side by side: features (n, d) to scores (heads, n, classes)."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """The scores of every head."""
-        return torch.stack([head(x) for head in self])
+        return torch.stack([pass_through(head, x, views) for head in self])
 
 
 class Net(nn.Module):
@@ -63,7 +64,7 @@ class Net(nn.Module):
     std: Tensor
     answering_head: Tensor
 
-    def __init__(self, backbone: nn.Sequential, n_features: int, channels: int) -> None:
+    def __init__(self, backbone: Chain, n_features: int, channels: int) -> None:
         super().__init__()
         self.backbone = backbone
         self.n_features = n_features
@@ -101,23 +102,38 @@ class Net(nn.Module):
         for i, block in enumerate(self.backbone):
             block.requires_grad_(i >= self._n_frozen)
 
-    def features(self, x: Tensor) -> Tensor:
-        """Images (n, c, h, w) in [0, 1] to features (n, d)."""
+    def features(self, x: Tensor, views: int = 1) -> Tensor:
+        """Images (n, c, h, w) in [0, 1] to features (n, d); several views of a batch follow each other in n."""
         x = (x - self.mean) / self.std
         blocks = list(self.backbone)
         with self._cast(x):
             with torch.no_grad():
                 for block in blocks[: self._n_frozen]:
-                    x = block(x)
+                    x = pass_through(block, x, views)
             for block in blocks[self._n_frozen :]:
-                x = block(x)
+                x = pass_through(block, x, views)
         return x.float()
 
-    def head(self, name: str, features: Tensor) -> Tensor:
+    def head(self, name: str, features: Tensor, views: int = 1) -> Tensor:
         """Scores of the head of this name."""
         with self._cast(features):
-            scores: Tensor = self.heads[name](features)
-            return scores.float()
+            return pass_through(self.heads[name], features, views).float()
+
+    def features_of(self, views: Sequence[Tensor]) -> list[Tensor]:
+        """Features of each view of a batch, as if it passed alone. On CUDA, views of one size pass together."""
+        if len(views) == 1 or views[0].device.type != "cuda":
+            return [self.features(view) for view in views]
+        found: dict[int, list[Tensor]] = {}
+        for side in dict.fromkeys(view.shape[-1] for view in views):
+            alike = [view for view in views if view.shape[-1] == side]
+            found[side] = list(self.features(torch.cat(alike), len(alike)).chunk(len(alike)))
+        return [found[view.shape[-1]].pop(0) for view in views]
+
+    def head_of(self, name: str, features: Sequence[Tensor]) -> list[Tensor]:
+        """Scores of each view, as if it passed alone: (..., n, classes)."""
+        if len(features) == 1 or features[0].device.type != "cuda":
+            return [self.head(name, z) for z in features]
+        return list(self.head(name, torch.cat(list(features)), len(features)).chunk(len(features), -2))
 
     def _cast(self, x: Tensor) -> torch.autocast:
         return torch.autocast(
@@ -193,11 +209,11 @@ def make_head(kind: str, inputs: int, outputs: int, temperature: float) -> nn.Mo
         return Cosine(inputs, outputs, temperature)
     if kind == "mlp":
         hidden = max(1, inputs // 2)
-        return nn.Sequential(nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+        return Chain(nn.Linear(inputs, hidden), BatchNorm(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
     return nn.Linear(inputs, outputs)
 
 
-class ProjectedHeads(nn.Module):
+class ProjectedHeads(PerView):
     """Several heads side by side, each a projection with one hidden layer and cosine scores: (n, d) to (heads, n, classes).
 
     The heads share nothing, but their work is done together: the hidden layers are one wide layer, what follows are
@@ -207,17 +223,17 @@ class ProjectedHeads(nn.Module):
     def __init__(self, inputs: int, outputs: int, swap: Swap) -> None:
         super().__init__()
         wide = swap.heads * swap.hidden
-        self.hidden = nn.Sequential(nn.Linear(inputs, wide), nn.BatchNorm1d(wide), nn.ReLU())
+        self.hidden = Chain(nn.Linear(inputs, wide), BatchNorm(wide), nn.ReLU())
         bound = swap.hidden**-0.5
         self.weight = nn.Parameter(torch.empty(swap.heads, swap.hidden, swap.projection).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(swap.heads, 1, swap.projection).uniform_(-bound, bound))
         self.classes = nn.Parameter(torch.randn(swap.heads, outputs, swap.projection) * swap.projection**-0.5)
         self.temperature = swap.temperature
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """The scores of every head."""
         heads, hidden, _ = self.weight.shape
-        h = self.hidden(x).view(len(x), heads, hidden).transpose(0, 1)
+        h = self.hidden(x, views).view(len(x), heads, hidden).transpose(0, 1)
         projected = torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
         return cosines(projected, self.classes) / self.temperature
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
+
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
@@ -28,22 +30,22 @@ class _PoolShortcut(nn.Module):
         return F.pad(x, (0, 0, 0, 0, 0, self.extra))
 
 
-class _Residual(nn.Module):
+class _Residual(PerView):
     def __init__(self, inputs: int, outputs: int, stride: int, shortcut: str) -> None:
         super().__init__()
-        self.conv1, self.norm1 = _conv(inputs, outputs, stride), nn.BatchNorm2d(outputs)
-        self.conv2, self.norm2 = _conv(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.conv1, self.norm1 = _conv(inputs, outputs, stride), BatchNorm(outputs)
+        self.conv2, self.norm2 = _conv(outputs, outputs), BatchNorm(outputs)
         self.shortcut: nn.Module
         if inputs == outputs and stride == 1:
             self.shortcut = nn.Identity()
         elif shortcut == "pool":
             self.shortcut = _PoolShortcut(outputs - inputs, stride)
         else:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = Chain(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+    def forward(self, x: Tensor, views: int = 1) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x), views))
+        return F.relu(self.norm2(self.conv2(y), views) + pass_through(self.shortcut, x, views))
 
 
 class _GlobalAverage(nn.Module):
@@ -52,7 +54,7 @@ class _GlobalAverage(nn.Module):
         return x.float().mean((2, 3))
 
 
-def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, large: bool) -> tuple[nn.Sequential, int]:
+def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, large: bool) -> tuple[Chain, int]:
     """The blocks 'stem', 'layer1' .. 'layer4', 'pool', and the number of features.
 
     Args:
@@ -62,21 +64,22 @@ def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, la
         large: the standard 7x7 stem with max-pooling, for photographs; otherwise one 3x3 convolution.
     """
     if large:
-        stem = nn.Sequential(
-            nn.Conv2d(channels, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        stem = Chain(
+            nn.Conv2d(channels, width, 7, 2, 3, bias=False), BatchNorm(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         )
     else:
-        stem = nn.Sequential(_conv(channels, width), nn.BatchNorm2d(width), nn.ReLU())
+        stem = Chain(_conv(channels, width), BatchNorm(width), nn.ReLU())
     blocks: OrderedDict[str, nn.Module] = OrderedDict(stem=stem)
     inputs = width
     for number in range(4):
         outputs, stride = width << number, 1 if number == 0 else 2
-        blocks[f"layer{number + 1}"] = nn.Sequential(
+        blocks[f"layer{number + 1}"] = Chain(
             _Residual(inputs, outputs, stride, shortcut), _Residual(outputs, outputs, 1, shortcut)
         )
         inputs = outputs
     blocks["pool"] = _GlobalAverage()
-    for module in nn.Sequential(blocks).modules():
+    backbone = Chain(blocks)
+    for module in backbone.modules():
         if isinstance(module, nn.Conv2d):
             torch.nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    return nn.Sequential(blocks), inputs
+    return backbone, inputs

@@ -6,19 +6,21 @@ from collections import OrderedDict
 
 from torch import nn
 
-
-def _block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
-    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
+from autonovel.models.views import BatchNorm, Chain
 
 
-def vgg(channels: int, width: int, size: int) -> tuple[nn.Sequential, int]:
+def _block(inputs: int, outputs: int, *, pool: bool) -> Chain:
+    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), BatchNorm(outputs), nn.ReLU()]
+    return Chain(*layers, *([nn.MaxPool2d(2)] if pool else []))
+
+
+def vgg(channels: int, width: int, size: int) -> tuple[Chain, int]:
     """Four convolution blocks 'layer1' .. 'layer4' (width, 2, 4 and 4 times width), each halving the image; flattened."""
     widths = [width, 2 * width, 4 * width, 4 * width]
     return _stack(channels, widths, size, pools=4)
 
 
-def small(channels: int, width: int, size: int) -> tuple[nn.Sequential, int]:
+def small(channels: int, width: int, size: int) -> tuple[Chain, int]:
     """Four convolution blocks 'layer1' .. 'layer4' for tiny images; halves the image until 2x2 are left and flattens that."""
     widths = [width, 2 * width, 4 * width, 4 * width]
     pools = 0
@@ -27,11 +29,11 @@ def small(channels: int, width: int, size: int) -> tuple[nn.Sequential, int]:
     return _stack(channels, widths, size, pools=pools)
 
 
-def _stack(channels: int, widths: list[int], size: int, *, pools: int) -> tuple[nn.Sequential, int]:
+def _stack(channels: int, widths: list[int], size: int, *, pools: int) -> tuple[Chain, int]:
     blocks: OrderedDict[str, nn.Module] = OrderedDict()
     inputs, side = channels, size
     for number, outputs in enumerate(widths):
         blocks[f"layer{number + 1}"] = _block(inputs, outputs, pool=number < pools)
         inputs, side = outputs, side // 2 if number < pools else side
     blocks["pool"] = nn.Flatten()
-    return nn.Sequential(blocks), inputs * side * side
+    return Chain(blocks), inputs * side * side
