@@ -117,6 +117,38 @@ def test_first_stages_of_another_run_serve_again(cifar, tmp_path: Path) -> None:
     assert {m["stage"] for m in third.metrics} == {"supervised", "joint"}
 
 
+def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    recipe = small_recipe()
+    episodes = replace(recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2)
+    labelled_only = replace(recipe, pretrain=episodes)
+    first = discover(cifar, tmp_path / "first", labelled_only)
+    fewer = np.concatenate([np.flatnonzero(images.is_known), np.flatnonzero(~images.is_known)[5:]])
+    other = images.subset(fewer), replace(truth, labels=truth.labels[fewer])
+    second = discover(other, tmp_path / "second", labelled_only, start_from=first.path)
+    assert {m["stage"] for m in second.metrics} == {"joint"}
+    assert second.summary["images"]["unlabelled"] == first.summary["images"]["unlabelled"] - 5
+    # rotation has seen all images, so a run that has it needs the same ones
+    with pytest.raises(InputError, match="has other images or labels"):
+        discover(other, tmp_path / "third", recipe, start_from=first.path)
+    with pytest.raises(InputError, match="has other labelled images"):
+        discover((images.subset(np.arange(5, len(images))), truth), tmp_path / "fourth", labelled_only,
+                 start_from=first.path)  # fmt: skip
+
+
+def test_features_that_have_seen_the_probe_classes_are_not_taken_over(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = ImageSet.from_arrays(rng.integers(0, 255, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 12 - 1)
+    recipe = small_recipe()
+    episodes = replace(recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2)
+    recipe = replace(recipe, pretrain=episodes)
+    first = an.discover(data, out=tmp_path / "first", n_new=2, recipe=recipe, device="cpu")
+    second = an.discover(
+        data, out=tmp_path / "second", n_new=2, recipe=recipe, device="cpu", seed=1, start_from=first.path
+    )
+    assert "pretrain" in {m["stage"] for m in second.metrics}  # another seed holds out other classes
+
+
 def test_until_stops_after_a_stage_and_the_rest_follows(cifar, tmp_path: Path) -> None:
     images, truth = cifar
     pipeline = Pipeline(images, small_recipe(), 5, 0, Mode.of("cpu"))

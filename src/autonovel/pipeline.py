@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from autonovel.data.images import ImageSet, Truth
@@ -227,12 +228,6 @@ class Pipeline:
 
     def _config(self) -> dict[str, Any]:
         data = self.data
-        sample = np.linspace(0, len(data) - 1, min(len(data), 2000)).astype(np.int64)
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (repr(data.images.shape), repr(data.class_names)):
-            digest.update(part.encode())
-        digest.update(np.ascontiguousarray(data.labels).tobytes())
-        digest.update(np.ascontiguousarray(data.images[sample]).tobytes())
         return {
             "run": {
                 "recipe": self.recipe.to_dict(),
@@ -242,25 +237,33 @@ class Pipeline:
                     "images": len(data),
                     "shape": list(data.images.shape[1:]),
                     "class_names": list(data.class_names),
-                    "fingerprint": digest.hexdigest(),
+                    "fingerprint": _fingerprint(data, np.arange(len(data))),
+                    "labelled": _fingerprint(data, np.flatnonzero(data.is_known)),
                 },
             },
             "versions": versions(),
         }
 
     def _take_over(self, source: Run, run: Run) -> None:
-        """Copy the finished first stages of another run that has the same data and the same settings for them."""
+        """Copy the finished first stages of another run that has the same data and the same settings for them.
+
+        Where neither stage looks at the unlabelled images, the labelled ones are all that must be the same.
+        """
         mine, theirs = self._config()["run"], source.config["run"]
-        if mine["data"] != theirs["data"]:
-            raise InputError(
-                f"The run in {source.path} has other images or labels; its first stages cannot be used here."
-            )
         other = from_dict(Recipe, theirs["recipe"])
+        part = "fingerprint" if self.recipe.pretrain.method == "rotation" else "labelled"
+        if mine["data"][part] != theirs["data"].get(part):
+            which = "images or labels" if part == "fingerprint" else "labelled images"
+            raise InputError(f"The run in {source.path} has other {which}; its first stages cannot be used here.")
+        same_probes = self.recipe.pretrain.method != "prototypical" or np.array_equal(
+            plan_probes(self.data, self.recipe, self.seed).train_labels,
+            plan_probes(self.data, other, theirs["seed"]).train_labels,
+        )
         for stage, settings in (
             ("pretrain", ["model", "pretrain"]),
             ("supervised", ["model", "pretrain", "supervised"]),
         ):
-            same = all(getattr(self.recipe, part) == getattr(other, part) for part in settings)
+            same = same_probes and all(getattr(self.recipe, name) == getattr(other, name) for name in settings)
             file = f"{stage}.safetensors"
             if same and source.has(file) and not run.has(file):
                 shutil.copyfile(source.path / file, run.path / f".{file}.part")
@@ -323,6 +326,17 @@ def describe_device(mode: Mode) -> str:
     if mode.device.type == "cuda":
         return f"cuda: {torch.cuda.get_device_name(mode.device)}"
     return f"cpu: {torch.get_num_threads()} threads"
+
+
+def _fingerprint(data: ImageSet, places: npt.NDArray[np.int64]) -> str:
+    """A short text that differs where shape, class names, labels or (some of) the pixels at these places differ."""
+    sample = places[np.linspace(0, len(places) - 1, min(len(places), 2000)).astype(np.int64)]
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (repr((len(places), *data.images.shape[1:])), repr(data.class_names)):
+        digest.update(part.encode())
+    digest.update(np.ascontiguousarray(data.labels[places]).tobytes())
+    digest.update(np.ascontiguousarray(data.images[sample]).tobytes())
+    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:

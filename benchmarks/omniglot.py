@@ -1,0 +1,300 @@
+"""The paper's OmniGlot experiments: one network for all, then each evaluation alphabet is a discovery of its own.
+
+    python benchmarks/omniglot.py --root DATA --work RUNS --commit HASH
+
+The first stages see labelled images alone, so they are trained once. Every alphabet then gets its number of characters
+estimated (Algorithm 1 as in the text and as the authors ran it; calibrated, also with uneven classes), and is trained
+jointly with all known characters twice: with the true number and with the estimate of the recipe. Estimates are made in
+processes on the CPU while the GPU trains. Adds a line per alphabet to results/omniglot.jsonl and prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from autonovel.data.benchmarks import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
+from autonovel.data.images import ImageSet, Truth
+from autonovel.data.loader import host_generator, put_on
+from autonovel.engine import Mode, answer
+from autonovel.estimate import estimate_classes
+from autonovel.kmeans import kmeans
+from autonovel.metrics import cluster_accuracy
+from autonovel.models.net import build
+from autonovel.parallel import side_by_side
+from autonovel.pipeline import Pipeline
+from autonovel.progress import Silent
+from autonovel.recipes import get_recipe
+from autonovel.runs import Run
+from autonovel.settings import Estimate
+
+PAPER = dict(
+    zip(
+        EVALUATION_ALPHABETS,
+        (23, 25, 34, 34, 31, 31, 46, 34, 40, 25, 42, 39, 33, 51, 33, 22, 26, 28, 43, 33),
+        strict=True,
+    )
+)
+"""The estimates of the paper's table."""
+
+SIZES = (5, 20)
+"""Drawings of a character where its number is drawn at random."""
+
+_writing = threading.Lock()
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+class Log(Silent):
+    """One line for each stage and every 25th epoch, with the name of the run."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.stage = name, ""
+
+    def message(self, text: str) -> None:
+        say(f"{self.name}: {text}")
+
+    def start(self, stage: str, epochs: int, done: int) -> None:
+        self.stage = stage
+        self.message(f"{stage} starts, {epochs} epochs")
+
+    def epoch(self, number: int, losses: dict[str, float | list[float]], seconds: float) -> None:
+        if number % 25 == 24 or number == 0:
+            self.message(f"{self.stage} {number + 1}: {json.dumps(losses)} {seconds:.2f} s")
+
+
+def ways_to_count() -> dict[str, tuple[Estimate, bool]]:
+    """Name -> settings, and whether the characters of the pile get uneven numbers of drawings."""
+    calibrated = Estimate(method="calibrated")
+    return {
+        "text": (replace(get_recipe("omniglot", "paper").estimate, method="paper"), False),
+        "reference": (replace(get_recipe("omniglot", "reference").estimate, method="paper"), False),
+        "calibrated": (calibrated, False),
+        "calibrated_uneven": (calibrated, True),
+        "calibrated_uneven_range": (replace(calibrated, size_range=SIZES), True),
+    }
+
+
+def count(probes: list[Any], pile: Any, uneven: Any, seed: int) -> dict[str, Any]:
+    """All estimates for one alphabet; runs in a process of its own. A way that fails leaves its reason."""
+    torch.set_num_threads(1)
+    features, labels, groups = probes
+    found: dict[str, Any] = {}
+    for name, (settings, is_uneven) in ways_to_count().items():
+        started = time.perf_counter()
+        points = uneven if is_uneven else pile
+        try:
+            result = estimate_classes(
+                features,
+                labels,
+                points,
+                max_new=min(100, len(points) // 2),
+                method=settings.method,
+                settings=settings,
+                seed=seed,
+                probe_groups=groups,
+            )
+            found[name] = {"n_new": result.n_new, "interval": list(result.interval), "answers": result.answers}
+        except Exception as error:
+            found[name] = {"failed": repr(error)}
+        found[name]["seconds"] = round(time.perf_counter() - started, 2)
+    return found
+
+
+def one_alphabet(images: ImageSet, truth: Truth, classes: list[int]) -> tuple[ImageSet, Truth]:
+    """All known characters, and those of one alphabet as the pile."""
+    keep = np.flatnonzero(images.is_known | np.isin(truth.labels, classes))
+    number = np.arange(len(truth.class_names))
+    number[classes] = images.n_known + np.arange(len(classes))
+    names = (*images.class_names, *(truth.class_names[c] for c in classes))
+    return images.subset(keep), Truth(number[truth.labels[keep]], names)
+
+
+def thin_out(labels: Any, *key: object) -> Any:
+    """Places that leave every class a number of points drawn from `SIZES`."""
+    generator = host_generator(*key)
+    keep = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        wanted = int(torch.randint(SIZES[0], SIZES[1] + 1, (), generator=generator))
+        keep.append(members[torch.randperm(len(members), generator=generator)[:wanted].numpy()])
+    return np.concatenate(keep)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path("results/omniglot.jsonl"))
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--preset", default="reference", help="of the recipe that trains")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--together", type=int, default=8, help="alphabets that train at the same time")
+    parser.add_argument(
+        "--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that estimate"
+    )
+    parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)
+    parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
+    parser.add_argument("--drawings", type=int, help="only this many of each character: to try the script")
+    args = parser.parse_args()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+
+    began = time.perf_counter()
+    images, truth = load_benchmark("omniglot", args.root)
+    if args.drawings:
+        keep = np.flatnonzero(np.arange(len(images)) % 20 < args.drawings)
+        images, truth = images.subset(keep), replace(truth, labels=truth.labels[keep])
+    say(f"{len(images)} images read")
+    recipe = get_recipe("omniglot", args.preset)
+    if args.epochs:
+        recipe = replace(
+            recipe,
+            pretrain=replace(recipe.pretrain, epochs=args.epochs[0]),
+            supervised=replace(recipe.supervised, epochs=args.epochs[1]),
+            joint=replace(recipe.joint, epochs=args.epochs[2]),
+        )
+    # compiling takes longer than these short steps save, and every alphabet would be compiled anew
+    mode = replace(Mode.of(args.device), compiled=False)
+    alphabets = classes_by_alphabet(truth.class_names)
+    n_new = len(truth.class_names) - images.n_known
+
+    start = Pipeline(images, recipe, n_new, args.seed, mode, Log("start")).run(
+        Run(args.work / "start"), until="supervised"
+    )
+    wanted = [name for name in (*PROBE_ALPHABETS, *args.alphabets) if name in alphabets]
+    features: dict[str, dict[str, Any]] = {"pretrain": {}, "supervised": {}}
+    for stage, by_alphabet in features.items():
+        net = build(recipe.model, channels=images.channels, size=recipe.model.size).to(mode.device)
+        state = start.read_tensors(f"{stage}.safetensors")[0]
+        net.load_state_dict({name: value for name, value in state.items() if not name.startswith("heads.")})
+        shown = put_on(mode.device, images, size=recipe.model.size)
+        for name in wanted:
+            places = np.flatnonzero(np.isin(truth.labels, alphabets[name]))
+            by_alphabet[name] = answer(net, shown.chunks(places), mode).features.numpy()
+    own_labels = {name: truth.labels[np.isin(truth.labels, alphabets[name])] for name in wanted}
+    np.savez_compressed(
+        args.work / "features.npz",
+        features=np.concatenate([features["pretrain"][name] for name in wanted]).astype(np.float16),
+        labels=np.concatenate([own_labels[name] for name in wanted]),
+        alphabet=np.repeat(wanted, [len(own_labels[name]) for name in wanted]),
+    )
+    probes = [
+        np.concatenate([features["pretrain"][name] for name in PROBE_ALPHABETS]),
+        np.concatenate([own_labels[name] for name in PROBE_ALPHABETS]),
+        np.repeat(np.arange(len(PROBE_ALPHABETS)), [len(own_labels[name]) for name in PROBE_ALPHABETS]),
+    ]
+    say(f"first stages and features after {time.perf_counter() - began:.0f} s")
+
+    def attempt(name: str, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except Exception:
+            say(f"FAILED {name}\n{traceback.format_exc()}")
+            return None
+
+    def kmeans_accuracy(stage: str, name: str) -> float:
+        points = torch.from_numpy(features[stage][name]).to(mode.device)
+        found = kmeans(points, len(alphabets[name]), seed=args.seed).labels.cpu().numpy()
+        return cluster_accuracy(own_labels[name], found)
+
+    def work(name: str, estimates: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        started = time.perf_counter()
+        own_images, own_truth = one_alphabet(images, truth, alphabets[name])
+        true = len(alphabets[name])
+
+        def accuracy(n: int) -> float:
+            label = f"{name}-{n}"
+            pipeline = Pipeline(own_images, recipe, n, args.seed, mode, Log(label))
+            run = pipeline.run(Run(args.work / label), truth=own_truth, start_from=start)
+            say(f"RESULT {label} acc {run.summary['acc_new']:.4f}")
+            return float(run.summary["acc_new"])
+
+        row: dict[str, Any] = {"alphabet": name, "n_true": true, "n_paper": PAPER[name]}
+        row["kmeans"] = {stage: attempt(name, lambda s=stage: kmeans_accuracy(s, name)) for stage in features}
+        row["acc_true"] = attempt(name, lambda: accuracy(true))
+        row["estimates"] = attempt(name, estimates) or {}
+        # the name that the recipe's own estimator has among the ways
+        way = {"paper": "reference" if args.preset == "reference" else "text"}.get(recipe.estimate.method, "calibrated")
+        estimated = row["estimates"].get(way, {}).get("n_new")
+        row |= {"estimator": way, "n_estimated": estimated, "acc_estimated": None}
+        if estimated is not None:
+            row["acc_estimated"] = row["acc_true"]
+            if estimated != true:
+                row["acc_estimated"] = attempt(name, lambda: accuracy(max(2, estimated)))
+        row |= {"seconds": round(time.perf_counter() - started, 1), "together": args.together}
+        row |= {
+            "preset": args.preset,
+            "epochs": [getattr(recipe, s).epochs for s in ("pretrain", "supervised", "joint")],
+        }
+        device = torch.cuda.get_device_name() if mode.device.type == "cuda" else "cpu"
+        row |= {"seed": args.seed, "device": device, "commit": args.commit, "date": str(date.today())}
+        with _writing, args.results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        return row
+
+    with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
+        waiting = {}
+        for name in args.alphabets:
+            uneven = thin_out(own_labels[name], args.seed, "sizes", name)
+            pile = features["pretrain"][name]
+            waiting[name] = pool.submit(count, probes, pile, pile[uneven], args.seed)
+        jobs = [
+            lambda n=name, w=future: attempt(n, lambda: work(n, lambda: w.result())) for name, future in waiting.items()
+        ]
+        rows = [row for row in side_by_side(jobs, at_once=args.together) if row]
+    show(rows)
+    say(f"ALL DONE after {time.perf_counter() - began:.0f} s")
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """The paper's table, with the errors and accuracies averaged below."""
+    ways = list(ways_to_count())
+    print(" ".join([f"{'alphabet':<31}", "true", "paper", *ways, "acc_true", "acc_estimated", "kmeans"]))
+    errors: dict[str, list[int]] = {way: [] for way in ("paper", *ways)}
+    inside: dict[str, list[bool]] = {way: [] for way in ways}
+    for row in rows:
+        cells = [f"{row['alphabet']:<31}", f"{row['n_true']:>4}", f"{row['n_paper']:>5}"]
+        errors["paper"].append(abs(row["n_paper"] - row["n_true"]))
+        for way in ways:
+            found = row["estimates"].get(way, {})
+            cells.append(f"{found.get('n_new', '-')!s:>{len(way)}}")
+            if "n_new" in found:
+                errors[way].append(abs(found["n_new"] - row["n_true"]))
+                inside[way].append(found["interval"][0] <= row["n_true"] <= found["interval"][1])
+        cells += [f"{_percent(row[part]):>{len(part)}}" for part in ("acc_true", "acc_estimated")]
+        print(" ".join([*cells, _percent(row["kmeans"]["pretrain"])]))
+    for way, values in errors.items():
+        if values:
+            held = f", interval holds the truth {np.mean(inside[way]):.0%}" if inside.get(way) else ""
+            print(f"average error, {way}: {np.mean(values):.2f} over {len(values)}{held}")
+    for part in ("acc_true", "acc_estimated"):
+        values = [row[part] for row in rows if row[part] is not None]
+        print(f"{part}: {_percent(np.mean(values)) if values else '-'} over {len(values)}")
+    for stage in ("pretrain", "supervised"):
+        values = [row["kmeans"][stage] for row in rows if row["kmeans"][stage] is not None]
+        print(f"k-means on {stage} features: {_percent(np.mean(values)) if values else '-'} over {len(values)}")
+
+
+def _percent(value: Any) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+if __name__ == "__main__":
+    main()
