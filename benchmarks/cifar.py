@@ -1,9 +1,12 @@
 """The paper's CIFAR experiments, several runs on one GPU at once; adds a line per run to results/cifar.jsonl.
 
-    python benchmarks/cifar.py --root DATA --work RUNS --commit HASH paper-cifar10 best-cifar10,best-cifar100
+    python benchmarks/cifar.py --root DATA --work RUNS --commit HASH paper-cifar10 cluster-cifar10,best-cifar100
 
-Plans run at the same time; those joined by a comma run one after the other. paper-*: stages 1 and 2 once, then stage 3
-for every seed, with and without the incremental head. best-*: swapped prediction, one seed.
+Plans run at the same time; those joined by a comma run one after the other.
+paper-*, fast-*: stages 1 and 2 once, then stage 3 for every seed, with and without the incremental head.
+best-*: swapped prediction, one seed.
+cluster-*: no labels at all; as it is, without consistency, without self-supervision. Takes rotation over from paper-*.
+estimate-*: the number of new classes by every estimator, from features of known classes that are not probes.
 """
 
 from __future__ import annotations
@@ -16,16 +19,22 @@ import traceback
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from autonovel.data.benchmarks import load_benchmark
-from autonovel.engine import Mode
+from autonovel.data.images import UNKNOWN, ImageSet, Truth
+from autonovel.data.loader import put_on
+from autonovel.engine import Mode, answer
+from autonovel.models.net import build
 from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline
+from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Silent
 from autonovel.recipes import get_recipe
 from autonovel.runs import Run
+from autonovel.settings import Recipe
 
 _writing = threading.Lock()
 
@@ -48,72 +57,151 @@ class Log(Silent):
             self.message(f"{self.stage} {number + 1}: {json.dumps(losses)} {seconds:.2f} s")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("plans", nargs="+", help="PRESET-BENCHMARK or best-BENCHMARK")
+    parser.add_argument("plans", nargs="+", help="KIND-BENCHMARK, for example paper-cifar10")
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path("results/cifar.jsonl"))
     parser.add_argument("--commit", default="")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--incremental-seeds", type=int, default=2)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--images", type=int, help="only this many images: to try the script")
-    args = parser.parse_args()
-
-    def work(plan: str) -> None:
-        preset, _, benchmark = plan.partition("-")
-        images, truth = load_benchmark(benchmark, args.root)
-        if args.images:
-            images = images.subset(np.arange(args.images))
-            truth = replace(truth, labels=truth.labels[: args.images], test_images=None)
-        recipe = get_recipe("best") if preset == "best" else get_recipe(benchmark, preset)
-        if args.epochs:
-            recipe = replace(
-                recipe,
-                pretrain=replace(recipe.pretrain, epochs=args.epochs[0]),
-                supervised=replace(recipe.supervised, epochs=args.epochs[1]),
-                joint=replace(recipe.joint, epochs=args.epochs[2]),
-            )
-        n_new = len(truth.class_names) - images.n_known
-
-        def one(seed: int, incremental: bool, start: Run | None, until: str | None = None, together: int = 1) -> Run:
-            name = f"{plan}-{'il-' if incremental else ''}{'start' if until else f'seed{seed}'}"
-            settings = replace(recipe, joint=replace(recipe.joint, incremental=incremental))
-            pipeline = Pipeline(images, settings, n_new, seed, Mode.of(args.device), Log(name))
-            run = pipeline.run(Run(args.work / name), truth=truth, start_from=start, until=until)
-            if until is None:
-                row = {
-                    "benchmark": benchmark,
-                    "incremental": incremental,
-                    "together": together,
-                    "date": str(date.today()),
-                }
-                row |= {"commit": args.commit} | {
-                    k: v for k, v in run.summary.items() if k not in ("confusion", "matched")
-                }
-                with _writing, args.results.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                print(f"RESULT {name} acc {run.summary['acc_new']:.4f} {json.dumps(run.summary['kmeans'])}", flush=True)
-            return run
-
-        if preset == "best":
-            one(0, True, None)
-            return
-        start = one(0, False, None, until="supervised")
-        cells = [(seed, incremental) for seed in range(args.seeds) for incremental in (False, True)]
-        side_by_side([lambda c=cell: one(*c, start, together=len(cells)) for cell in cells])
+    args = parser.parse_args(arguments)
+    args.results.parent.mkdir(parents=True, exist_ok=True)
 
     def chain(plans: str) -> None:
         for plan in plans.split(","):
             try:
-                work(plan)
+                Plan(plan, args).work()
             except Exception:
                 print(f"FAILED {plan}\n{traceback.format_exc()}", flush=True)
 
-    args.results.parent.mkdir(parents=True, exist_ok=True)
     side_by_side([lambda p=plans: chain(p) for plans in args.plans])
     print("ALL DONE", flush=True)
+
+
+class Plan:
+    """The runs of one kind on one benchmark."""
+
+    def __init__(self, plan: str, args: argparse.Namespace) -> None:
+        self.plan, self.args = plan, args
+        self.kind, _, self.benchmark = plan.partition("-")
+        self.images, self.truth = self._load()
+        self.mode = Mode.of(args.device)
+
+    def work(self) -> None:
+        {"best": self.best, "cluster": self.cluster, "estimate": self.estimate}.get(self.kind, self.paper)()
+
+    def paper(self) -> None:
+        recipe = self._recipe(self.benchmark, self.kind)
+        start = self._run("start", recipe, until="supervised")
+        cells = [(seed, False) for seed in range(self.args.seeds)]
+        cells += [(seed, True) for seed in range(self.args.incremental_seeds)]
+        jobs = [
+            lambda s=seed, i=incremental: self._run(
+                f"{'il-' if i else ''}seed{s}",
+                replace(recipe, joint=replace(recipe.joint, incremental=i)),
+                seed=s,
+                start_from=start,
+            )
+            for seed, incremental in cells
+        ]
+        side_by_side(jobs)
+
+    def best(self) -> None:
+        self._run("seed0", self._recipe("best"))
+
+    def cluster(self) -> None:
+        """The table of the unsupervised mode. What the others train on top of rotation waits for it."""
+        self.images = replace(self.images, labels=np.full_like(self.images.labels, UNKNOWN), class_names=())
+        self.truth = replace(self.truth, test_images=None)
+        recipe = self._recipe("cluster")
+        waits = f"paper-{self.benchmark}" in [plan for plans in self.args.plans for plan in plans.split(",")]
+
+        def with_rotation(name: str, consistency: float) -> None:
+            start = Run(self.args.work / f"paper-{self.benchmark}-start")
+            while waits and not start.has("pretrain.safetensors"):
+                time.sleep(2)
+            settings = replace(recipe, joint=replace(recipe.joint, consistency=consistency))
+            self._run(name, settings, start_from=start if waits else None)
+
+        def from_nothing() -> None:
+            self._run("no-rotation", replace(recipe, pretrain=replace(recipe.pretrain, method="none")))
+
+        side_by_side(
+            [
+                from_nothing,
+                lambda: with_rotation("full", recipe.joint.consistency),
+                lambda: with_rotation("no-consistency", 0.0),
+            ]
+        )
+
+    def estimate(self) -> None:
+        recipe = self._recipe("best")
+        pipeline = Pipeline(self.images, recipe, None, 0, self.mode, Log(self.plan))
+        run = pipeline.run(Run(self.args.work / self.plan), until="estimate")
+        recipe = pipeline.recipe
+        plan = plan_probes(self.images, recipe, 0)
+        net = build(recipe.model, channels=3, size=32).to(self.mode.device)
+        state = run.read_tensors("supervised-probe.safetensors")[0]
+        net.load_state_dict({name: value for name, value in state.items() if not name.startswith("heads.")})
+        places = np.concatenate([plan.probe_places, np.flatnonzero(~self.images.is_known)])
+        features = answer(net, put_on(self.mode.device, self.images).chunks(places), self.mode).features
+        np.savez(
+            run.path / "points.npz", features=features.numpy().astype(np.float16), labels=self.truth.labels[places]
+        )
+        found = {}
+        for method in ("calibrated", "paper", "silhouette"):
+            started = time.perf_counter()
+            settings = replace(recipe.estimate, method=method)
+            result = estimate_from(features, plan, self.images, settings, 0, self.mode.device)
+            seconds = round(time.perf_counter() - started, 2)
+            found[method] = {"n_new": result.n_new, "interval": list(result.interval), "seconds": seconds}
+        n_probes = self.images.n_known - plan.n_train
+        self._write({"estimates": found, "n_true": self._n_new, "n_probes": n_probes, "seed": 0, "recipe": "best"})
+
+    def _load(self) -> tuple[ImageSet, Truth]:
+        images, truth = load_benchmark(self.benchmark, self.args.root)
+        if self.args.images:
+            images = images.subset(np.arange(self.args.images))
+            truth = replace(truth, labels=truth.labels[: self.args.images], test_images=None)
+        return images, truth
+
+    def _recipe(self, name: str, preset: str = "paper") -> Recipe:
+        recipe = get_recipe(name, preset)
+        if self.args.epochs:
+            pretrain, supervised, joint = self.args.epochs
+            recipe = replace(
+                recipe,
+                pretrain=replace(recipe.pretrain, epochs=pretrain),
+                supervised=replace(recipe.supervised, epochs=supervised),
+                joint=replace(recipe.joint, epochs=joint),
+            )
+        return recipe
+
+    @property
+    def _n_new(self) -> int:
+        return len(self.truth.class_names) - self.images.n_known
+
+    def _run(
+        self, name: str, recipe: Recipe, seed: int = 0, start_from: Run | None = None, until: str | None = None
+    ) -> Run:
+        name = f"{self.plan}-{name}"
+        pipeline = Pipeline(self.images, recipe, self._n_new, seed, self.mode, Log(name))
+        run = pipeline.run(Run(self.args.work / name), truth=self.truth, start_from=start_from, until=until)
+        if until is None:
+            summary = {k: v for k, v in run.summary.items() if k not in ("confusion", "matched")}
+            self._write({"run": name, "incremental": recipe.joint.incremental} | summary)
+            print(f"RESULT {name} acc {run.summary['acc_new']:.4f} {json.dumps(run.summary['kmeans'])}", flush=True)
+        return run
+
+    def _write(self, row: dict[str, Any]) -> None:
+        about = {"plans": self.args.plans, "date": str(date.today()), "commit": self.args.commit}
+        with _writing, self.args.results.open("a") as file:
+            file.write(json.dumps({"benchmark": self.benchmark} | about | row) + "\n")
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def thin_out(labels: Any, *key: object) -> Any:
     return np.concatenate(keep)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--drawings", type=int, help="only this many of each character: to try the script")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     args.results.parent.mkdir(parents=True, exist_ok=True)
 
     began = time.perf_counter()

@@ -129,11 +129,19 @@ def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp
     assert {m["stage"] for m in second.metrics} == {"joint"}
     assert second.summary["images"]["unlabelled"] == first.summary["images"]["unlabelled"] - 5
     # rotation has seen all images, so a run that has it needs the same ones
-    with pytest.raises(InputError, match="has other images or labels"):
+    with pytest.raises(InputError, match="has other images;"):
         discover(other, tmp_path / "third", recipe, start_from=first.path)
     with pytest.raises(InputError, match="has other labelled images"):
         discover((images.subset(np.arange(5, len(images))), truth), tmp_path / "fourth", labelled_only,
                  start_from=first.path)  # fmt: skip
+
+
+def test_rotation_serves_for_other_labels_of_the_same_images(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    first = discover(cifar, tmp_path / "first", small_recipe())
+    fewer_labels = replace(images, labels=np.where(np.arange(len(images)) % 3 == 0, -1, images.labels))
+    second = discover((fewer_labels, truth), tmp_path / "second", small_recipe(), start_from=first.path)
+    assert {m["stage"] for m in second.metrics} == {"supervised", "joint"}
 
 
 def test_features_that_have_seen_the_probe_classes_are_not_taken_over(tmp_path: Path) -> None:

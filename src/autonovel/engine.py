@@ -155,7 +155,7 @@ class _Step:
         self, net: Net, method: Method, data: Images, optimiser: torch.optim.Optimizer, mode: Mode, shape: torch.Size
     ) -> None:
         self._net, self._method, self._data, self._optimiser, self._mode = net, method, data, optimiser, mode
-        device = mode.device
+        device, settings = mode.device, method.settings
         self._order = torch.zeros(shape, dtype=torch.int64, device=device)
         self._lrs = torch.zeros(shape[0], device=device)
         self._number = torch.zeros(1, dtype=torch.int64, device=device)
@@ -166,7 +166,14 @@ class _Step:
         if mode.compiled:
             # each stage and run is a program of its own; the compiler's default limit takes that for an accident
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
-            self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True)
+            # A step whose first blocks are frozen is many small operations, which are launched in groups; for large ones
+            # grouping costs more than it saves (joint training 9 % faster, rotation 5 % slower on an H200).
+            self._losses = torch.compile(
+                self._compute_losses,
+                dynamic=False,
+                fullgraph=True,
+                options={"combo_kernels": settings.train_from != "all"},
+            )
         self._go: Callable[[], None] = self._advance
         data.reserve(shape[1])
         if mode.device.type == "cpu":

@@ -238,6 +238,7 @@ class Pipeline:
                     "shape": list(data.images.shape[1:]),
                     "class_names": list(data.class_names),
                     "fingerprint": _fingerprint(data, np.arange(len(data))),
+                    "pixels": _fingerprint(data, np.arange(len(data)), labels=False),
                     "labelled": _fingerprint(data, np.flatnonzero(data.is_known)),
                 },
             },
@@ -245,25 +246,26 @@ class Pipeline:
         }
 
     def _take_over(self, source: Run, run: Run) -> None:
-        """Copy the finished first stages of another run that has the same data and the same settings for them.
+        """Copy the finished first stages of another run that has the same settings and the same data for them.
 
-        Where neither stage looks at the unlabelled images, the labelled ones are all that must be the same.
+        Rotation looks at all images and no label; the other first stages look at the labelled images alone.
         """
         mine, theirs = self._config()["run"], source.config["run"]
         other = from_dict(Recipe, theirs["recipe"])
-        part = "fingerprint" if self.recipe.pretrain.method == "rotation" else "labelled"
-        if mine["data"][part] != theirs["data"].get(part):
-            which = "images or labels" if part == "fingerprint" else "labelled images"
+        alike = {part: mine["data"][part] == theirs["data"].get(part) for part in ("pixels", "labelled")}
+        method = self.recipe.pretrain.method
+        first, which = ("pixels", "images") if method == "rotation" else ("labelled", "labelled images")
+        if not alike[first]:
             raise InputError(f"The run in {source.path} has other {which}; its first stages cannot be used here.")
-        same_probes = self.recipe.pretrain.method != "prototypical" or np.array_equal(
+        same = method != "prototypical" or np.array_equal(
             plan_probes(self.data, self.recipe, self.seed).train_labels,
             plan_probes(self.data, other, theirs["seed"]).train_labels,
         )
-        for stage, settings in (
-            ("pretrain", ["model", "pretrain"]),
-            ("supervised", ["model", "pretrain", "supervised"]),
+        for stage, settings, data in (
+            ("pretrain", ("model", "pretrain"), first),
+            ("supervised", ("supervised",), "labelled"),
         ):
-            same = same_probes and all(getattr(self.recipe, name) == getattr(other, name) for name in settings)
+            same = same and alike[data] and all(getattr(self.recipe, name) == getattr(other, name) for name in settings)
             file = f"{stage}.safetensors"
             if same and source.has(file) and not run.has(file):
                 shutil.copyfile(source.path / file, run.path / f".{file}.part")
@@ -328,14 +330,15 @@ def describe_device(mode: Mode) -> str:
     return f"cpu: {torch.get_num_threads()} threads"
 
 
-def _fingerprint(data: ImageSet, places: npt.NDArray[np.int64]) -> str:
-    """A short text that differs where shape, class names, labels or (some of) the pixels at these places differ."""
+def _fingerprint(data: ImageSet, places: npt.NDArray[np.int64], *, labels: bool = True) -> str:
+    """A short text that differs where the shape, (some of) the pixels or the labels at these places differ."""
     sample = places[np.linspace(0, len(places) - 1, min(len(places), 2000)).astype(np.int64)]
     digest = hashlib.blake2b(digest_size=16)
-    for part in (repr((len(places), *data.images.shape[1:])), repr(data.class_names)):
-        digest.update(part.encode())
-    digest.update(np.ascontiguousarray(data.labels[places]).tobytes())
+    digest.update(repr((len(places), *data.images.shape[1:])).encode())
     digest.update(np.ascontiguousarray(data.images[sample]).tobytes())
+    if labels:
+        digest.update(repr(data.class_names).encode())
+        digest.update(np.ascontiguousarray(data.labels[places]).tobytes())
     return digest.hexdigest()
 
 

@@ -297,3 +297,10 @@ def test_weights_depend_on_the_key_and_leave_torch_alone() -> None:
         other = build(Model(width=4), channels=3, size=8).state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not torch.equal(one["backbone.stem.0.weight"], other["backbone.stem.0.weight"])
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8])
+def test_channels_filled_up_change_nothing(channels: int) -> None:
+    conv = small_net(channels=channels).backbone.stem[0]
+    x = pictures(4, 8, channels)
+    torch.testing.assert_close(conv._filled_up(x), conv(x))

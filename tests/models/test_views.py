@@ -26,7 +26,7 @@ def test_batch_norm_of_views_is_torchs_of_each(views: int, n: int, channels: int
     with torch.no_grad():
         for ours_p, theirs_p in ((ours.weight, theirs.weight), (ours.bias, theirs.bias)):
             theirs_p.copy_(ours_p.copy_(torch.randn(channels, generator=generator)))
-    y = ours._by_view(x, views)
+    y = ours._in_sums(x, views)
     out = torch.randn(y.shape, generator=generator)
     (y * out).sum().backward()
     mine, x.grad = x.grad, None
@@ -53,7 +53,7 @@ def test_one_view_on_the_cpu_is_torchs_own_batch_norm() -> None:
 
 def test_a_constant_channel_gives_no_nan() -> None:
     x = torch.full((8, 2, 3, 3), 1e4, requires_grad=True)
-    y = BatchNorm(2)._by_view(x, 2)
+    y = BatchNorm(2)._in_sums(x, 2)
     y.sum().backward()
     assert y.isfinite().all()
     assert x.grad.isfinite().all()
@@ -68,11 +68,15 @@ def _net(backbone: str) -> Net:
 
 @pytest.mark.parametrize("backbone", ["resnet18", "resnet18-large", "vgg", "small"])
 @pytest.mark.parametrize("train_from", ["all", "layer4"])
-def test_views_together_give_features_gradients_and_statistics_of_views_alone(backbone: str, train_from: str) -> None:
+@pytest.mark.parametrize("compiling", [True, False])
+def test_views_together_give_features_gradients_and_statistics_of_views_alone(
+    backbone: str, train_from: str, compiling: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     together, alone = _net(backbone), _net(backbone)
     views = [torch.rand(6, 1, 16, 16) for _ in range(3)]
     results = []
     for net, separately in ((together, False), (alone, True)):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling and not separately)  # noqa: B023
         net.freeze(train_from)
         if separately:
             z = [net.features(view) for view in views]

@@ -16,6 +16,20 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
 
 
+class _FirstConv(nn.Conv2d):
+    """A 3x3 convolution of the image itself.
+
+    On CUDA the few channels of an image are filled up with zeros: cuDNN has fast kernels for multiples of eight only.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._filled_up(x) if x.device.type == "cuda" else super().forward(x)
+
+    def _filled_up(self, x: Tensor) -> Tensor:
+        extra = (0, 0, 0, 0, 0, -self.in_channels % 8)
+        return F.conv2d(F.pad(x, extra), F.pad(self.weight, extra), padding=1)
+
+
 class _PoolShortcut(nn.Module):
     """Halves the image by averaging and adds channels of zeros: a shortcut without weights."""
 
@@ -68,7 +82,7 @@ def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, la
             nn.Conv2d(channels, width, 7, 2, 3, bias=False), BatchNorm(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         )
     else:
-        stem = Chain(_conv(channels, width), BatchNorm(width), nn.ReLU())
+        stem = Chain(_FirstConv(channels, width, 3, 1, 1, bias=False), BatchNorm(width), nn.ReLU())
     blocks: OrderedDict[str, nn.Module] = OrderedDict(stem=stem)
     inputs = width
     for number in range(4):

@@ -50,13 +50,18 @@ class BatchNorm(PerView):
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """Normalise; in training by the batch's own statistics."""
-        if self.training and (views > 1 or x.device.type == "cuda"):
-            return self._by_view(x, views)
+        if self.training and torch.compiler.is_compiling():
+            return self._in_sums(x, views)
+        if self.training and views > 1:
+            return torch.cat([self._by_torch(part) for part in x.chunk(views)])
+        return self._by_torch(x)
+
+    def _by_torch(self, x: Tensor) -> Tensor:
         running, affine = (self.running_mean, self.running_var), (self.weight, self.bias)
         return F.batch_norm(x, *running, *affine, self.training, self.MOMENTUM, self.EPSILON)
 
-    def _by_view(self, x: Tensor, views: int) -> Tensor:
-        """In plain sums and one multiplication and addition, which a compiler fuses well with what is around them."""
+    def _in_sums(self, x: Tensor, views: int) -> Tensor:
+        """As plain sums and one multiplication and addition, which a compiler fuses well with what is around them."""
         parts = x.unflatten(0, (views, -1)).float()
         within = [1, *range(3, parts.dim())]  # all but view and channel
         mean, square = parts.mean(within), parts.square().mean(within)
