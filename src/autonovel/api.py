@@ -18,6 +18,7 @@ from autonovel.data.survey import survey
 from autonovel.engine import Answers, Mode
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
+from autonovel.folders import user_cache
 from autonovel.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
@@ -128,18 +129,13 @@ def _prepare(
             labelled,
             unlabelled,
             size=size,
-            cache=Path(cache) if cache is not None else default_cache(),
+            cache=Path(cache) if cache is not None else user_cache(),
             progress=reporter.counter("reading images"),
         )
         data, problems = loaded.images, loaded.problems
         for note in loaded.notes:
             reporter.message(note)
     return Pipeline(data, settings, None if n_new == "auto" else int(n_new), seed, mode, reporter), problems
-
-
-def default_cache() -> Path:
-    """Where decoded images are kept: autonovel in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autonovel"
 
 
 class AutoNovel:

@@ -11,6 +11,7 @@ weights, the optimiser's memory and the number of epochs done.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,7 @@ from torch import Tensor
 from autonovel.data.augment import make_key
 from autonovel.data.loader import Images
 from autonovel.errors import InputError, TrainingError
+from autonovel.folders import user_cache
 from autonovel.methods import Method, Progress
 from autonovel.models.net import Net
 from autonovel.settings import Training
@@ -164,6 +166,8 @@ class _Step:
         self._sums: dict[str, Tensor] = {}
         self._losses = self._compute_losses
         if mode.compiled:
+            # what is compiled is kept for the runs to come; torch's own place for it is emptied when the machine restarts
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "compiled"))
             # each stage and run is a program of its own; the compiler's default limit takes that for an accident
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             # A step whose first blocks are frozen is many small operations, which are launched in groups; for large ones
