@@ -299,7 +299,7 @@ def _draw_sizes(sizes: tuple[float, float], settings: Estimate, generator: torch
     if settings.class_size == "probes":
         return high, 0.0
     # Beyond the largest, cut off there, so that the full size, which is the likeliest, is well represented.
-    return min(high, math.exp(math.log(low) + a * (math.log(2 * high) - math.log(low)))), 0.8 * b * b
+    return min(high, math.exp(math.log(low) + a * (math.log(2 * high) - math.log(low)))), 0.8 * b
 
 
 def _portray(points: Tensor, settings: Estimate, seed: int, ratio: float) -> Portrait:
