@@ -86,6 +86,7 @@ def ways_to_count() -> dict[str, tuple[Estimate, bool]]:
         "text": (replace(get_recipe("omniglot", "paper").estimate, method="paper"), False),
         "reference": (replace(get_recipe("omniglot", "reference").estimate, method="paper"), False),
         "calibrated": (calibrated, False),
+        "calibrated_any_size": (replace(calibrated, size_spread=5.0), False),
         "calibrated_uneven": (calibrated, True),
         "calibrated_uneven_range": (replace(calibrated, size_range=SIZES), True),
     }

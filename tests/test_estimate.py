@@ -3,18 +3,31 @@
 import dataclasses
 import math
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
-from autonovel.calibrate import neighbour_overlap, portray, principal_components
+from autonovel.calibrate import (
+    NEIGHBOURS,
+    Calibration,
+    KnownProblem,
+    Portrait,
+    neighbour_overlap,
+    portray,
+    principal_components,
+)
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.estimate import Estimate, calibrate, count_classes, estimate_classes, probe_sets
 from autonovel.metrics import cluster_accuracy
+from autonovel.pipeline import _plain
 from autonovel.recipes import get_recipe
+from autonovel.report.plots import draw_estimate
+from autonovel.runs import Run
 
 QUICK = Estimate(splits=2, restarts=3, probe_draws=20)
 
@@ -112,13 +125,68 @@ def test_one_calibration_serves_many_piles_and_knows_about_sizes() -> None:
     assert belief.sum() == pytest.approx(1)
 
 
-def test_large_piles_are_sampled() -> None:
-    features, labels, _ = planted(10, 2)
+def test_large_piles_are_put_together_or_sampled() -> None:
     pile, _ = classes(8, per_class=120, seed=5)
-    settings = dataclasses.replace(QUICK, tree_points=300, class_size="probes")
-    estimate = estimate_classes(features, labels, pile, max_new=20, settings=settings)
-    assert abs(estimate.n_new - 8) <= 3
-    assert estimate.n_new <= 20
+    for per_class, together in ((60, True), (10, False)):  # small known classes cannot be put together any further
+        features, labels, _ = planted(10, 2, per_class=per_class)
+        settings = dataclasses.replace(QUICK, tree_points=300)
+        probes = probe_sets(features, labels, None, pile)
+        ratio = 3.2 if together else 1.0
+        calibration = calibrate(probes, settings=settings, grouped=False, ratio=ratio)
+        assert max(problem.portrait.n for problem in calibration.problems) <= 300
+        direct = count_classes(calibration, pile, max_new=20, settings=settings)
+        found = estimate_classes(features, labels, pile, max_new=20, settings=settings)
+        assert found.n_new == direct.n_new or not together
+        assert abs(found.n_new - 8) <= 1
+
+
+def test_a_portrait_of_small_clusters_is_bounded_and_shows_the_classes() -> None:
+    points, _ = classes(6, per_class=200)
+    portrait = portray(points, ratio=10.0)
+    assert portrait.n == 120
+    falls = portrait.levels[:-1] - portrait.levels[1:]
+    assert int(falls[:20].argmax()) + 2 == 6  # levels[k - 2] and levels[k - 1] are the ends of k clusters
+
+
+def known_problems(scatter: float, n: int = 40, groups: int = 5, seed: int = 0) -> list[KnownProblem]:
+    """Portraits made up so that the right cut of each lies `scatter` away from that of the others."""
+    generator = np.random.default_rng(seed)
+    problems = []
+    for i in range(n):
+        k, size = int(generator.integers(10, 40)), 12
+        # heights fall by 1 per doubling of the number of clusters
+        levels = -np.log2(np.arange(1, k * size) / k) + scatter * generator.normal()
+        problems.append(KnownProblem(i % groups, k, Portrait(k * size, levels, np.zeros(len(NEIGHBOURS)))))
+    return problems
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    for scatter in (0.1, 0.4):
+        held = {0.5: [], 0.8: []}
+        for seed in range(6):
+            problems = known_problems(scatter, seed=seed)
+            calibration = Calibration(problems, typical_size=12, size_spread=0.0)
+            for new in known_problems(scatter, seed=100 + seed):
+                count = calibration.count(new.portrait)
+                for coverage, hits in held.items():
+                    low, high = calibration.interval(count, new.portrait, coverage)
+                    assert low <= count <= high
+                    hits.append(low <= new.n_classes <= high)
+        # rounding outwards to whole numbers adds a little
+        assert 0.42 <= np.mean(held[0.5]) <= 0.75
+        assert 0.7 <= np.mean(held[0.8]) <= 0.95
+
+
+def test_each_group_is_judged_by_the_others_alone() -> None:
+    problems = known_problems(0.2)
+    odd = [dataclasses.replace(p, portrait=dataclasses.replace(p.portrait, levels=p.portrait.levels + 2.0))
+           if p.group == 0 else p for p in problems]  # fmt: skip
+    plain, strange = (Calibration(p, typical_size=12, size_spread=0.0) for p in (problems, odd))
+    assert sorted(plain.parts) == [0, 1, 2, 3, 4]
+    for problem in problems:  # the part that judges group 0 has not seen how odd it is
+        assert strange.parts[0].count(problem.portrait) == plain.parts[0].count(problem.portrait)
+    first = [i for i, p in enumerate(problems) if p.group == 0]
+    assert np.abs(strange.errors[1][first]).mean() > 5 * np.abs(plain.errors[1][first]).mean()
 
 
 def test_the_tree_is_cut_as_scipy_cuts_it() -> None:
@@ -193,6 +261,16 @@ def test_constant_duplicate_and_few_points_are_handled() -> None:
         assert 1 <= estimate_classes(features, labels, twice, max_new=8, method=method, settings=QUICK).n_new <= 8
         few = estimate_classes(features, labels, pile[:4], max_new=50, method=method, settings=QUICK)
         assert 1 <= few.n_new <= 50
+
+
+def test_the_curve_is_drawn(tmp_path: Path) -> None:
+    features, labels, pile = planted(8, 5)
+    for method in ("calibrated", "paper", "silhouette"):
+        estimate = estimate_classes(features, labels, pile, max_new=15, method=method, settings=QUICK)
+        run = Run(tmp_path / method)
+        run.write_json("estimate.json", _plain(dataclasses.asdict(estimate)))
+        with Image.open(draw_estimate(run)) as picture:
+            assert len(np.unique(np.asarray(picture.convert("L")))) > 10  # not an empty page
 
 
 def test_refused_with_a_sentence() -> None:

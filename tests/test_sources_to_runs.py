@@ -138,6 +138,9 @@ def test_the_number_of_new_classes_is_estimated_where_it_is_not_given(name: str,
     assert 2 <= found.n_new <= 24
     assert found.interval[0] <= found.n_new <= found.interval[1]
     assert found.method == "calibrated"
+    with Image.open(tmp_path / "run" / "estimate.png") as picture:
+        assert picture.format == "PNG"
+        assert len(np.unique(np.asarray(picture.convert("L")))) > 10  # lines and words, not an empty page
     # discovery goes on from the same folder
     run = an.discover(data, out=tmp_path / "run", recipe=recipe, device="cpu")
     assert run.summary["n_new"] == run.summary["n_new_estimated"] == found.n_new

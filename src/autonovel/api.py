@@ -23,6 +23,7 @@ from autonovel.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
 from autonovel.recipes import get_recipe, side_for
+from autonovel.report.plots import draw_estimate
 from autonovel.runs import Run, load
 from autonovel.settings import Recipe
 
@@ -71,6 +72,7 @@ def discover(
         labelled, unlabelled, n_new, recipe, preset, incremental, seed, device, cache, reporter or Silent()
     )
     run = pipeline.run(Run(out), truth=truth, start_from=None if start_from is None else load(start_from))
+    _draw(run)
     if problems:
         write_problems(problems, run.path / "problems.csv")
     return run
@@ -93,7 +95,14 @@ def estimate(
         labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent()
     )
     run = pipeline.run(Run(out), until="estimate")
+    _draw(run)
     return ClassEstimate(**run.read_json("estimate.json"))
+
+
+def _draw(run: Run) -> None:
+    """The picture of an estimate, where there is one and no picture of it yet."""
+    if run.has("estimate.json") and not run.has("estimate.png"):
+        draw_estimate(run)
 
 
 def cluster(images: Any, k: int, *, out: Path_, recipe: str | Recipe = "cluster", **options: Any) -> Run:

@@ -4,24 +4,31 @@ A group of known classes that training has not seen is a discovery problem with 
 resampled to classes of many sizes, teach two things: at which height a Ward tree must be cut, given the size of the
 classes, and how the size of the classes shows in the points without any label. Both are then read off the unlabelled
 pile. Heights are taken relative to the spread of the points, because families of classes differ more in scale than
-in shape.
+in shape. What the families disagree on, each judged by what the others teach, is the uncertainty of the answer.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from autonovel.kmeans import kmeans
+
 Floats = NDArray[np.float64]
 
 # Numbers of neighbours at which overlaps are looked at.
 NEIGHBOURS = (2, 4, 6, 9, 12, 17, 24, 33, 46, 64)
+# Points in a class at which the fall of the tree's heights is looked at.
+CLASS_SIZES = (1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 # Rows over which an overlap is averaged: enough for the average, few enough for large piles.
 OVERLAP_ROWS = 512
+# How far, in natural logarithms, class sizes may lie apart and still be similar.
+SIMILAR_SIZE = 0.2
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,14 @@ class Portrait:
     """Logarithm of the mean share of neighbours that two neighbours have in common, for each of `NEIGHBOURS`. It is
     highest where the neighbours are as many as the other members of a class."""
 
+    @property
+    def signs(self) -> Floats:
+        """All that tells the size of the classes: the overlaps, and how far the tree falls from one class size to the
+        next. Below the size of a class it falls slowly, above it fast."""
+        ranks = np.log(np.arange(1, self.n) + 0.5)
+        heights = np.interp(np.log(np.maximum(1.6, self.n / np.array(CLASS_SIZES))), ranks, self.levels)
+        return np.concatenate([self.overlap, np.diff(heights)])
+
     def clusters(self, threshold: float) -> int:
         """Clusters when the tree is cut at `threshold`."""
         return 1 + int((self.levels >= threshold).sum())
@@ -48,15 +63,24 @@ class Portrait:
         return float(self.levels[k - 2 : k].mean())
 
 
-def portray(points: Tensor, *, components: int = 128, normalise: bool = True, seed: int = 0) -> Portrait:
-    """The portrait of `points` (n, d), n at least 4; the distances take n² floats."""
+def portray(
+    points: Tensor, *, components: int = 128, normalise: bool = True, ratio: float = 1.0, seed: int = 0
+) -> Portrait:
+    """The portrait of `points` (n, d), n at least 4; the distances take (n / ratio)² floats.
+
+    With a `ratio` above 1 it is the portrait of the centres of n / ratio small clusters, which stand for all points in
+    a tree of bounded size. Portraits can be compared where their ratios are the same.
+    """
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist
 
-    x = points.detach().double().cpu()
+    x = points.detach().double()
+    x = x.cpu() if ratio == 1 else x  # small matrices are quicker there
     if normalise:
         x = x / x.norm(dim=1, keepdim=True).clamp(min=1e-12)
     x = principal_components(x, components)
+    if ratio > 1:
+        x = kmeans(x.float(), max(4, round(len(x) / ratio)), restarts=1, max_iter=10, seed=seed).centres.double().cpu()
     spread = x.square().sum(1).mean().sqrt().item() or 1.0
     heights = np.maximum(linkage(pdist(x.numpy()), "ward")[::-1, 2], 1e-9 * spread)
     # Half the scale is that of the whole, half that of near neighbours: known classes agree best on this mean.
@@ -111,25 +135,25 @@ class Calibration:
     """What the known problems teach, ready to be applied to a pile.
 
     `typical_size` is the class size to expect before looking, `size_spread` how many natural logarithms the size may
-    be off from it; 0 takes it for granted.
+    be off from it; 0 takes it for granted. `ratio` is that of the portraits; sizes are counted in what they show.
     """
 
-    def __init__(self, problems: Sequence[KnownProblem], *, typical_size: float, size_spread: float) -> None:
+    def __init__(
+        self, problems: Sequence[KnownProblem], *, typical_size: float, size_spread: float, ratio: float = 1.0
+    ) -> None:
+        self.problems, self.ratio = problems, ratio
+        self.typical, self.spread = math.log(typical_size), size_spread
         sizes = np.array([problem.log_size for problem in problems])
         cuts = np.array([problem.portrait.cut(problem.n_classes) for problem in problems])
-        groups = np.array([problem.group for problem in problems])
-        self.typical, self.spread = math.log(typical_size), size_spread
         self.sizes = np.linspace(min(sizes.min(), self.typical) - 0.1, max(sizes.max(), self.typical) + 0.6, 160)
-        # The height of the cut, linear in the logarithm of the size; each group lies somewhat above or below.
+        # The height of the cut, linear in the logarithm of the size.
         bends = 1 if np.ptp(sizes) > 0.2 else 0
         self.line = np.polyfit(sizes, cuts, bends)
-        rest = cuts - np.polyval(self.line, sizes)
-        self.offsets = np.array([rest[groups == group].mean() for group in np.unique(groups)])
-        # The overlaps, quadratic in it, and how they scatter.
-        overlaps = np.stack([problem.portrait.overlap for problem in problems])
+        # The signs of the size, quadratic in it, and how they scatter.
+        signs = np.stack([problem.portrait.signs for problem in problems])
         design = np.vander(sizes, 3 if bends else 1)
-        weights = np.linalg.lstsq(design, overlaps, rcond=None)[0]
-        scatter = overlaps - design @ weights
+        weights = np.linalg.lstsq(design, signs, rcond=None)[0]
+        scatter = signs - design @ weights
         covariance = scatter.T @ scatter / len(problems)
         diagonal = np.diag(np.diag(covariance))
         self.precision = np.linalg.inv(0.7 * covariance + 0.3 * diagonal + 1e-6 * np.eye(len(covariance)))
@@ -141,25 +165,60 @@ class Calibration:
             belief = np.zeros(len(self.sizes))
             belief[np.abs(self.sizes - self.typical).argmin()] = 1.0
             return belief
-        gap = portrait.overlap - self.expected
+        gap = portrait.signs - self.expected
         score = -0.5 * np.einsum("ij,jk,ik->i", gap, self.precision, gap)
         score -= 0.5 * ((self.sizes - self.typical) / self.spread) ** 2
         belief = np.exp(score - score.max())
         return np.asarray(belief / belief.sum())
 
-    def log_size(self, portrait: Portrait, quantile: float = 0.5) -> float:
-        """Logarithm of the class size: the median of the belief, or another quantile."""
-        step = np.searchsorted(np.cumsum(self.size_belief(portrait)), quantile)
+    def log_size(self, portrait: Portrait) -> float:
+        """Logarithm of the class size: the median of the belief."""
+        step = np.searchsorted(np.cumsum(self.size_belief(portrait)), 0.5)
         return float(self.sizes[min(int(step), len(self.sizes) - 1)])
 
-    def threshold(self, portrait: Portrait, quantile: float = 0.5) -> float:
+    def threshold(self, portrait: Portrait) -> float:
         """Where to cut the tree of a pile."""
-        return float(np.polyval(self.line, self.log_size(portrait, quantile)))
+        return float(np.polyval(self.line, self.log_size(portrait)))
 
-    def answers(self, portrait: Portrait) -> list[int]:
-        """The counts that single groups and less likely class sizes would give: the spread of the estimate."""
-        cuts = [self.threshold(portrait, quantile) for quantile in (0.1, 0.3, 0.5, 0.7, 0.9)]
-        return [portrait.clusters(cut + offset) for cut in cuts for offset in self.offsets]
+    def count(self, portrait: Portrait) -> int:
+        """The number of classes in a pile."""
+        return portrait.clusters(self.threshold(portrait))
+
+    @cached_property
+    def parts(self) -> "dict[int, Calibration]":
+        """For each group of known problems, what the other groups teach."""
+        groups = sorted({problem.group for problem in self.problems})
+        return {
+            group: Calibration(
+                [problem for problem in self.problems if problem.group != group],
+                typical_size=math.exp(self.typical),
+                size_spread=self.spread,
+                ratio=self.ratio,
+            )
+            for group in groups
+            if len(groups) > 1
+        }
+
+    @cached_property
+    def errors(self) -> tuple[Floats, Floats]:
+        """For each known problem, judged by the other groups: the size of its classes and by how much the count is off,
+        both as natural logarithms."""
+        judge = self.parts or {self.problems[0].group: self}
+        sizes = [judge[p.group].log_size(p.portrait) for p in self.problems]
+        gaps = [math.log(judge[p.group].count(p.portrait) / p.n_classes) for p in self.problems]
+        return np.array(sizes), np.array(gaps)
+
+    def interval(self, count: int, portrait: Portrait, coverage: float) -> tuple[int, int]:
+        """A range around `count`, so wide that it holds the true number in a share `coverage` of the known problems.
+
+        Small classes are harder to count than large ones, so problems count whose classes have a similar size.
+        """
+        sizes, gaps = self.errors
+        weights = np.exp(-0.5 * ((sizes - self.log_size(portrait)) / SIMILAR_SIZE) ** 2) + 1e-6
+        order = np.argsort(np.abs(gaps))
+        share = np.cumsum(weights[order]) / weights.sum()
+        reach = math.exp(np.abs(gaps)[order][min(int(np.searchsorted(share, coverage)), len(order) - 1)])
+        return min(count, round(count / reach)), max(count, round(count * reach))
 
 
 def draw_problem(

@@ -208,7 +208,7 @@ def run_estimate(options: EstimateClasses, recipe: Recipe) -> None:
     print(f"{found.n_new} new classes, between {low} and {high} ({found.method})")
     if truth is not None:
         print(f"The truth is {len(truth.class_names) - labelled.n_known}.")
-    print(f"The curve: {options.out / 'estimate.json'}")
+    print(f"The curve: {options.out / 'estimate.png'} (numbers: estimate.json)")
 
 
 def run_cluster(options: Cluster, recipe: Recipe) -> None:

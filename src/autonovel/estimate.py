@@ -35,7 +35,8 @@ class ClassEstimate:
     n_new: int
     """Number of new classes."""
     interval: tuple[int, int]
-    """Range of the answers over the splits."""
+    """`calibrated`: a range that holds the true number with the probability asked for, by the errors made on known
+    classes. `paper` and `silhouette`: the range of the answers over the splits."""
     curve: dict[str, list[float]]
     """What was looked at, as lists of one length, ready to draw. `paper` and `silhouette`: `k`, `accuracy` (of the
     validation probes; absent for `silhouette`) and `silhouette`, means over the splits, NaN where not looked at.
@@ -43,7 +44,7 @@ class ClassEstimate:
     method: Method
     """The estimator that answered, which is `silhouette` where there were too few probe classes."""
     answers: list[int] = field(default_factory=list)
-    """The answer of each split."""
+    """The answer of each split; `calibrated`: with each group of known classes left out in turn."""
 
 
 def estimate_classes(
@@ -243,18 +244,22 @@ def _silhouette_curve(pile: Tensor, max_new: int, settings: Estimate, seed: int)
 
 
 def calibrate(
-    probes: Sequence[ProbeSet], *, settings: Estimate | None = None, seed: int = 0, grouped: bool = True
+    probes: Sequence[ProbeSet],
+    *,
+    settings: Estimate | None = None,
+    seed: int = 0,
+    grouped: bool = True,
+    ratio: float = 1.0,
 ) -> Calibration:
     """Learn from resampled groups of probe classes how to count classes; serves any number of piles.
 
-    With `grouped` each probe set is a group; otherwise groups of classes are drawn at random from each set.
+    With `grouped` each probe set is a group; otherwise groups of classes are drawn at random from each set. `ratio` is
+    the number of points behind each one in a tree; see `portray`.
     """
     settings = Estimate() if settings is None else settings
     generator = torch.Generator().manual_seed(seed)
-    counts = torch.cat([torch.bincount(probe.labels.cpu(), minlength=probe.n_classes) for probe in probes])
-    largest = max(2.0, counts.double().median().item())
     n_classes = max(probe.n_classes for probe in probes)
-    largest = max(2.0, min(largest, settings.tree_points / n_classes))
+    largest = max(2.0, min(_class_size(probes), ratio * settings.tree_points / n_classes))
     if settings.size_range is not None:
         low, high = settings.size_range
         shrink = min(1.0, largest / high)
@@ -262,7 +267,7 @@ def calibrate(
     elif settings.class_size == "probes":
         sizes, typical, spread = (largest, largest), largest, 0.0
     else:
-        sizes, typical, spread = (min(4.0, largest), largest), largest, settings.size_spread
+        sizes, typical, spread = (min(4.0 * ratio, largest), largest), largest, settings.size_spread
     problems = []
     n_draws = max(settings.probe_draws, 6 * len(probes))
     for draw in range(n_draws):
@@ -275,8 +280,14 @@ def calibrate(
             which = draw
         classes = torch.randperm(probe.n_classes, generator=generator)[:n]
         points = draw_problem(probe.features, probe.labels, classes, wanted, unevenness, generator)
-        problems.append(KnownProblem(which, n, _portray(points, settings, seed)))
-    return Calibration(problems, typical_size=typical, size_spread=spread)
+        problems.append(KnownProblem(which, n, _portray(points, settings, seed, ratio)))
+    return Calibration(problems, typical_size=typical / ratio, size_spread=spread, ratio=ratio)
+
+
+def _class_size(probes: Sequence[ProbeSet]) -> float:
+    """Points in a probe class, the median."""
+    counts = torch.cat([torch.bincount(probe.labels.cpu(), minlength=probe.n_classes) for probe in probes])
+    return counts.double().median().item()
 
 
 def _draw_sizes(sizes: tuple[float, float], settings: Estimate, generator: torch.Generator) -> tuple[float, float]:
@@ -287,12 +298,12 @@ def _draw_sizes(sizes: tuple[float, float], settings: Estimate, generator: torch
     a, b = torch.rand(2, generator=generator).tolist()
     if settings.class_size == "probes":
         return high, 0.0
-    # A little beyond the largest, cut off there, so that the full size is well represented.
-    return min(high, math.exp(math.log(low) + a * (math.log(1.2 * high) - math.log(low)))), 0.8 * b
+    # Beyond the largest, cut off there, so that the full size, which is the likeliest, is well represented.
+    return min(high, math.exp(math.log(low) + a * (math.log(2 * high) - math.log(low)))), 0.8 * b
 
 
-def _portray(points: Tensor, settings: Estimate, seed: int) -> Portrait:
-    return portray(points, components=settings.components, normalise=settings.normalise, seed=seed)
+def _portray(points: Tensor, settings: Estimate, seed: int, ratio: float) -> Portrait:
+    return portray(points, components=settings.components, normalise=settings.normalise, ratio=ratio, seed=seed)
 
 
 def count_classes(
@@ -301,26 +312,28 @@ def count_classes(
     """Apply a calibration to the points of a pile (n, d)."""
     settings = Estimate() if settings is None else settings
     generator = torch.Generator().manual_seed(seed)
-    keep = min(len(pile), settings.tree_points)
-    portraits = [_portray(_sample(pile, keep, generator), settings, seed)]
+    ratio = calibration.ratio
+    keep = min(len(pile), round(ratio * settings.tree_points))
+    portraits = [_portray(_sample(pile, keep, generator), settings, seed, ratio)]
     # Classes larger than any probe class: fewer points of each make the pile comparable, their number stays.
-    limit = calibration.typical + 0.2
-    while calibration.log_size(portraits[0]) > limit and keep > 8 * max_new and calibration.spread > 0:
-        keep = max(8 * max_new, keep // 2)
-        portraits = [_portray(_sample(pile, keep, generator), settings, seed)]
+    limit, least = calibration.typical + 0.2, round(8 * max_new * ratio)
+    while calibration.log_size(portraits[0]) > limit and keep > least and calibration.spread > 0:
+        keep = max(least, keep // 2)
+        portraits = [_portray(_sample(pile, keep, generator), settings, seed, ratio)]
     if keep < len(pile):
-        portraits += [_portray(_sample(pile, keep, generator), settings, seed) for _ in range(settings.splits - 1)]
-    counts = [min(max_new, portrait.clusters(calibration.threshold(portrait))) for portrait in portraits]
-    n_new = int(np.median(counts))
-    answers = [min(max_new, answer) for portrait in portraits for answer in calibration.answers(portrait)]
+        more = (_sample(pile, keep, generator) for _ in range(settings.splits - 1))
+        portraits += [_portray(sample, settings, seed, ratio) for sample in more]
+    n_new = int(np.median([min(max_new, calibration.count(portrait)) for portrait in portraits]))
     first = portraits[0]
+    low, high = calibration.interval(n_new, first, settings.coverage)
+    answers = [min(max_new, part.count(first)) for part in calibration.parts.values()]
     ks = range(1, min(max_new, first.n - 1) + 1)
     curve = {
         "k": [float(k) for k in ks],
         "height": [math.exp(first.cut(k)) for k in ks],
         "threshold": [math.exp(calibration.threshold(first))] * len(ks),
     }
-    return ClassEstimate(n_new, _interval(answers, n_new, settings.coverage), curve, "calibrated", answers)
+    return ClassEstimate(n_new, (max(1, low), min(max_new, high)), curve, "calibrated", answers)
 
 
 def _sample(pile: Tensor, keep: int, generator: torch.Generator) -> Tensor:
@@ -332,8 +345,14 @@ def _sample(pile: Tensor, keep: int, generator: torch.Generator) -> Tensor:
 def _by_calibration(
     probes: list[ProbeSet], pile: Tensor, max_new: int, settings: Estimate, seed: int, *, grouped: bool
 ) -> ClassEstimate:
-    calibration = calibrate(probes, settings=settings, seed=seed, grouped=grouped)
+    # Points of a pile too large for one tree are put together, as long as a probe class is still more than a few.
+    ratio = max(1.0, min(len(pile) / settings.tree_points, _class_size(probes) / MIN_TREE_CLASS))
+    calibration = calibrate(probes, settings=settings, seed=seed, grouped=grouped and len(probes) > 1, ratio=ratio)
     return count_classes(calibration, pile, max_new=max_new, settings=settings, seed=seed)
+
+
+MIN_TREE_CLASS = 8
+"""Points that a class should have in a tree; fewer do not show its size."""
 
 
 # ---------------------------------------------------------------------------------------------- shared

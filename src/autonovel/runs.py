@@ -9,6 +9,7 @@
     predictions.csv     one row per unlabelled image
     features.npy        the same rows: features, float16
     estimate.json       how many new classes there are, where that was estimated
+    estimate.png        its curve
     summary.json        the result
     names.json          names that a person gave to clusters
     problems.csv        files that were left out, and why

@@ -154,7 +154,7 @@ class Estimate:
     silhouette_sample: int = 10_000
     """Points over which a silhouette is averaged; exact where there are no more."""
     coverage: float = 0.8
-    """Share of the splits that the interval covers."""
+    """How often the interval should hold the true number (calibrated), or the share of the splits that it covers."""
 
     anchor_share: float = 0.8
     """Share of the probe classes that are anchors; the others check the clustering."""
@@ -176,7 +176,8 @@ class Estimate:
     normalise: bool = True
     """Give all features length 1 before that."""
     tree_points: int = 3000
-    """Points in the largest tree; of a larger pile, several samples of this size are looked at."""
+    """Points in the largest tree. The points of a larger pile are put together by k-means until they are this few, or,
+    where known classes are too small for that, sampled several times."""
     probe_draws: int = 60
     """Resampled groups of probe classes from which the calibrated estimator learns."""
     class_size: Literal["guess", "probes"] = "guess"

@@ -59,3 +59,35 @@ def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per
     figure.savefig(path, dpi=150, bbox_inches="tight")
     plt.close(figure)
     return path
+
+
+def draw_estimate(run: Run) -> Path:
+    """Save estimate.png into the run folder: how the number of new classes was found.
+
+    Above the numbers of classes: the indices of Algorithm 1 or the silhouette, or the heights of the tree with the
+    place where it is cut. The estimate is a line, its interval a band.
+    """
+    from matplotlib.figure import Figure  # without pyplot, which is not made for several threads
+
+    found = run.read_json("estimate.json")
+    curve = {name: np.array(values, dtype=float) for name, values in found["curve"].items()}
+    names = [name for name in curve if name not in ("k", "threshold")]
+    figure = Figure(figsize=(6, 2 + 1.6 * len(names)))
+    axes = figure.subplots(len(names), 1, sharex=True, squeeze=False)
+    for axis, name in zip(axes[:, 0], names, strict=True):
+        looked_at = ~np.isnan(curve[name])
+        axis.plot(curve["k"][looked_at], curve[name][looked_at], marker="." if len(names) > 1 else "", color="C0")
+        if "threshold" in curve:
+            axis.plot(curve["k"], curve["threshold"], color="C1", label="the tree is cut here")
+            axis.set_yscale("log")
+        axis.axvspan(*found["interval"], color="C2", alpha=0.2, label="interval")
+        axis.axvline(found["n_new"], color="C2", label=f"estimate: {found['n_new']}")
+        axis.set_ylabel({"height": "height of the tree", "accuracy": "accuracy on probe classes"}.get(name, name))
+    axes[0, 0].legend(fontsize=8)
+    axes[-1, 0].set_xlabel("number of new classes")
+    low, high = found["interval"]
+    axes[0, 0].set_title(f"{found['n_new']} new classes, between {low} and {high} ({found['method']})", fontsize=10)
+    figure.tight_layout()
+    path = run.path / "estimate.png"
+    figure.savefig(path, dpi=120)
+    return path
