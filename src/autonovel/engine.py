@@ -36,6 +36,10 @@ State = dict[str, Tensor]
 # torch's compiler and graph capture are not made for several threads at once
 _setting_up = threading.Lock()
 
+# While a thread captures its step, no other may do CUDA work for the first time: loading its code would break the capture.
+# Replaying captured steps is safe at any time.
+_one_at_a_time = threading.RLock()
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -233,7 +237,8 @@ class _Step:
             graph = torch.cuda.CUDAGraph()
             self._number.zero_()
             self._optimiser.zero_grad(set_to_none=True)
-            with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            stream = torch.cuda.current_stream()
+            with _one_at_a_time, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._advance()
             self._go = graph.replay
         _put(before, live)
@@ -295,6 +300,16 @@ def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
+def not_captured(mode: Mode) -> Iterator[None]:
+    """For CUDA work outside of a captured step: lets threads that capture one wait, and waits for them."""
+    if mode.device.type != "cuda":
+        yield
+        return
+    with _one_at_a_time:
+        yield
+
+
+@contextmanager
 def _own_stream(mode: Mode) -> Iterator[None]:
     """On CUDA, work on a stream of one's own: capture needs it, and runs side by side do not wait for each other."""
     if mode.device.type != "cuda":
@@ -328,10 +343,11 @@ def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
     net.eval()
     net.precision = mode.precision
     features, joint, new = [], [], []
-    for part in images:
-        z, scores, new_scores = net(part.to(mode.device))
-        features.append(z.cpu())
-        joint.append(scores.softmax(1).cpu())
-        if new_scores is not None:
-            new.append(new_scores.softmax(1).cpu())
+    with not_captured(mode):
+        for part in images:
+            z, scores, new_scores = net(part.to(mode.device))
+            features.append(z.cpu())
+            joint.append(scores.softmax(1).cpu())
+            if new_scores is not None:
+                new.append(new_scores.softmax(1).cpu())
     return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)

@@ -15,7 +15,7 @@ import torch
 
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
-from autonovel.engine import Answers, Epoch, Mode, answer, train
+from autonovel.engine import Answers, Epoch, Mode, answer, not_captured, train
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.methods import Method, Progress
@@ -131,7 +131,8 @@ class Pipeline:
             "seconds": seconds | {"total": time.perf_counter() - started}
         }
         if truth is not None:
-            summary |= score(self.data, truth, found, baseline, net, self.recipe, self.mode, self.seed)
+            with not_captured(self.mode):
+                summary |= score(self.data, truth, found, baseline, net, self.recipe, self.mode, self.seed)
         self._write(run, found, summary)
 
     def _pretrain(self) -> Method | None:
@@ -194,7 +195,8 @@ class Pipeline:
             self._do_stage("supervised-probe", method, source, images.relabelled(plan.train_labels), run)
         places = np.concatenate([plan.probe_places, np.flatnonzero(~self.data.is_known)])
         features = answer(source, images.chunks(places), self.mode).features
-        estimate = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
+        with not_captured(self.mode):
+            estimate = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
         run.write_json("estimate.json", _plain(asdict(estimate)))
         seconds["estimate"] = time.perf_counter() - started
         low, high = estimate.interval
