@@ -137,7 +137,7 @@ def test_large_piles_are_put_together_or_sampled() -> None:
         direct = count_classes(calibration, pile, max_new=20, settings=settings)
         found = estimate_classes(features, labels, pile, max_new=20, settings=settings)
         assert found.n_new == direct.n_new or not together
-        assert abs(found.n_new - 8) <= 1
+        assert abs(found.n_new - 8) <= (0 if together else 2)
 
 
 def test_a_portrait_of_small_clusters_is_bounded_and_shows_the_classes() -> None:

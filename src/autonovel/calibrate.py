@@ -29,6 +29,8 @@ CLASS_SIZES = (1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 OVERLAP_ROWS = 512
 # How far, in natural logarithms, class sizes may lie apart and still be similar.
 SIMILAR_SIZE = 0.2
+# Groups that share classes disagree less than new classes do with known ones: by this factor, as known classes show.
+WIDER = 1.5
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,19 @@ class Calibration:
 
     `typical_size` is the class size to expect before looking, `size_spread` how many natural logarithms the size may
     be off from it; 0 takes it for granted. `ratio` is that of the portraits; sizes are counted in what they show.
+    `disjoint` says that the groups share no class.
     """
 
     def __init__(
-        self, problems: Sequence[KnownProblem], *, typical_size: float, size_spread: float, ratio: float = 1.0
+        self,
+        problems: Sequence[KnownProblem],
+        *,
+        typical_size: float,
+        size_spread: float,
+        ratio: float = 1.0,
+        disjoint: bool = True,
     ) -> None:
-        self.problems, self.ratio = problems, ratio
+        self.problems, self.ratio, self.disjoint = problems, ratio, disjoint
         self.typical, self.spread = math.log(typical_size), size_spread
         sizes = np.array([problem.log_size for problem in problems])
         cuts = np.array([problem.portrait.cut(problem.n_classes) for problem in problems])
@@ -217,7 +226,8 @@ class Calibration:
         weights = np.exp(-0.5 * ((sizes - self.log_size(portrait)) / SIMILAR_SIZE) ** 2) + 1e-6
         order = np.argsort(np.abs(gaps))
         share = np.cumsum(weights[order]) / weights.sum()
-        reach = math.exp(np.abs(gaps)[order][min(int(np.searchsorted(share, coverage)), len(order) - 1)])
+        error = np.abs(gaps)[order][min(int(np.searchsorted(share, coverage)), len(order) - 1)]
+        reach = math.exp(error if self.disjoint else WIDER * error)
         return min(count, round(count / reach)), max(count, round(count * reach))
 
 

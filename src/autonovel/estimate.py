@@ -281,7 +281,7 @@ def calibrate(
         classes = torch.randperm(probe.n_classes, generator=generator)[:n]
         points = draw_problem(probe.features, probe.labels, classes, wanted, unevenness, generator)
         problems.append(KnownProblem(which, n, _portray(points, settings, seed, ratio)))
-    return Calibration(problems, typical_size=typical / ratio, size_spread=spread, ratio=ratio)
+    return Calibration(problems, typical_size=typical / ratio, size_spread=spread, ratio=ratio, disjoint=grouped)
 
 
 def _class_size(probes: Sequence[ProbeSet]) -> float:
