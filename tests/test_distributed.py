@@ -18,13 +18,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from autonovel.cli import main
-from autonovel.distributed import ALONE, Share, World, current
+from autonovel.distributed import ALONE, Jobs, Share, World, current, may_speak
 from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.launch import Launch, launched
 from autonovel.runs import load
 from tests.small_data import write_small_cifar10
-from tests.together import KINDS, LONG, long, short
+from tests.together import ESTIMATORS, KINDS, LONG, estimate, long, short
 
 TIMEOUT = 150
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
@@ -76,7 +76,10 @@ def test_alone_nothing_is_shared() -> None:
     assert current() is ALONE
     assert ALONE.share_of(1) is None
     assert ALONE.from_first(lambda: 3) == 3
-    assert ALONE.share_out([lambda: 1, lambda: 2]) == [1, 2]
+    jobs = Jobs[int](ALONE)
+    for i in range(3):
+        jobs.do(lambda x: x * x, i)
+    assert jobs.results() == [0, 1, 4]
     part = torch.ones(2)
     assert ALONE.join_rows(part, 2) is part
     ALONE.average([part])
@@ -90,8 +93,11 @@ def test_a_batch_smaller_than_the_processes_is_refused() -> None:
         World(3, 8).share_of(7)
 
 
-def test_torchruns_environment_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchruns_environment_is_understood(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert launched() == Launch()
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # which others than the first process give up
     for name, value in (("RANK", 5), ("WORLD_SIZE", 8), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 4)):
         monkeypatch.setenv(name, str(value))
     assert launched() == Launch()  # somebody else's RANK
@@ -100,6 +106,14 @@ def test_torchruns_environment_is_understood(monkeypatch: pytest.MonkeyPatch) ->
     assert launched() == Launch(5, 8, 1, 4)
     assert launched().several
     assert not launched().first
+    # what goes wrong before the processes meet goes wrong in all of them; the first one says it
+    assert not may_speak()
+    assert main(["discovr"]) == 2
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("RANK", "0")
+    assert may_speak()
+    assert main(["discovr"]) == 2
+    assert "no command 'discovr'" in capsys.readouterr().err
 
 
 # ---- training
@@ -141,6 +155,12 @@ def test_statistics_of_each_process_are_another_training(together: dict) -> None
     gap = np.abs(np.subtract(one["weights"], two["weights"]))
     assert np.isfinite(gap).all()
     assert gap.max() > 1e-4
+
+
+@pytest.mark.parametrize("method", ESTIMATORS)
+def test_two_processes_estimate_as_one(method: str, together: dict) -> None:
+    # as text, in which NaN equals NaN
+    assert json.dumps(together["estimates"][method]) == json.dumps(estimate(method))
 
 
 def test_all_processes_end_with_the_same_bits(together: dict) -> None:
@@ -271,12 +291,3 @@ def test_a_signal_to_torchrun_leaves_a_folder_that_goes_on(cifar: Path, tmp_path
     assert complaints == ["autonovel: Interrupted. The same command goes on from here."]
     with safe_open(out / "state" / "joint.safetensors", "pt") as state:
         assert int(state.metadata()["epochs_done"]) >= 3
-
-
-def test_bad_input_is_refused_once(tmp_path: Path) -> None:
-    first, second = ends(start_two("-m", "autonovel", *discovery(tmp_path / "nowhere", tmp_path / "run")))
-    assert (first[0], second[0]) == (2, 2)
-    lines = [line for line in (first[2] + second[2]).splitlines() if line.startswith("autonovel:")]
-    assert len(lines) == 1
-    assert "There is no folder" in lines[0]
-    assert not (tmp_path / "run").exists()

@@ -6,27 +6,30 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
-from autonovel.distributed import current, join, leave
+from autonovel.distributed import Jobs, current, join, leave
 from autonovel.engine import Mode, answer_together, train
+from autonovel.estimate import estimate_classes
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
-from autonovel.settings import Recipe
+from autonovel.settings import Estimate, Recipe
 from tests.test_engine import tiny_images, tiny_recipe
 
 KINDS = ["rotation", "prototypical", "supervised", "pairs", "incremental", "mlp", "swap", "adam", "streamed"]
 """Kinds of training that give in several processes what they give in one."""
 LONG = ["rotation", "supervised", "incremental", "swap"]
 """Those that are followed for more than 20 steps in single precision."""
+
+ESTIMATORS = ["calibrated", "paper", "silhouette"]
 
 
 @contextmanager
@@ -96,16 +99,32 @@ def long(kind: str, mode: Mode) -> dict[str, object]:
     return train_kind(kind, mode, epochs=7, lr=1e-5)
 
 
+def estimate(method: str) -> dict[str, object]:
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(16).repeat_interleave(12)
+    points = 4 * torch.randn(16, 6, generator=generator)[classes] + torch.randn(len(classes), 6, generator=generator)
+    known = classes < 10
+    settings = Estimate(restarts=2, splits=3, probe_draws=20)
+    found = estimate_classes(
+        points[known], classes[known], points[~known], max_new=12, method=method, settings=settings
+    )
+    return json.loads(json.dumps(asdict(found)))
+
+
 def main() -> None:
     join("cpu")
     mode, world = Mode.of("cpu"), current()
     found = {
         "short": {kind: short(kind, mode) for kind in [*KINDS, "local"]},
         "long": {kind: long(kind, mode) for kind in LONG},
+        "estimates": {method: estimate(method) for method in ESTIMATORS},
     }
-    everyone = world.share_out([lambda: (world.rank, found)] * world.size)
+    jobs = Jobs[tuple[int, dict]](world)
+    for _ in range(world.size):
+        jobs.do(lambda: (world.rank, dict(found)))
+    everyone = jobs.results()
     found["ranks"] = [rank for rank, _ in everyone]
-    found["alike"] = [theirs == everyone[0][1] for _, theirs in everyone]
+    found["alike"] = [json.dumps(theirs) == json.dumps(everyone[0][1]) for _, theirs in everyone]
     found["told"] = world.from_first(lambda: f"by {world.rank}")
     if world.first:
         with open(sys.argv[1], "w") as file:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -84,14 +84,6 @@ class World(Launch):
         result: T = found[0]
         return result
 
-    def share_out(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """The results of all jobs, each done by one process; they should lie on the CPU."""
-        if not self.several:
-            return [job() for job in jobs]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, [job() for job in jobs[self.rank :: self.size]])
-        return [found[i % self.size][i // self.size] for i in range(len(jobs))]
-
     @contextmanager
     def first_here_first(self) -> Iterator[None]:
         """The first process of each machine goes before the others, which then find on disk what it has decoded."""
@@ -150,6 +142,27 @@ class Share:
         whole = torch.stack([w * part[0] for w, part in zip(weights, parts, strict=True)]).sum(0)
         spread = [w * (part[1] + (part[0] - whole).square()) for w, part in zip(weights, parts, strict=True)]
         return whole, torch.stack(spread).sum(0), count // self.n * self.batch
+
+
+class Jobs(Generic[T]):
+    """Jobs of which each is done by one process, and whose results, which should lie on the CPU, all of them get."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._mine, self._n = world, list[T](), 0
+
+    def do(self, function: Callable[..., T], *arguments: Any) -> None:
+        """Do the next job now, or leave it to another process."""
+        if self._n % self._world.size == self._world.rank:
+            self._mine.append(function(*arguments))
+        self._n += 1
+
+    def results(self) -> list[T]:
+        """The results of all jobs in their order."""
+        if not self._world.several:
+            return self._mine
+        found: list[Any] = [None] * self._world.size
+        dist.all_gather_object(found, self._mine)
+        return [found[i % self._world.size][i // self._world.size] for i in range(self._n)]
 
 
 class _Gather(torch.autograd.Function):

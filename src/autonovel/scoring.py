@@ -11,6 +11,7 @@ from torch import Tensor
 from autonovel import metrics
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
+from autonovel.distributed import Jobs
 from autonovel.engine import Answers, Mode, answer_together
 from autonovel.kmeans import kmeans
 from autonovel.models.net import Net
@@ -60,8 +61,10 @@ def score(
     def baseline(vectors: Tensor) -> float:
         return metrics.cluster_accuracy(actual, kmeans(vectors.to(mode.device), n_true, seed=seed).labels.cpu().numpy())
 
-    jobs = [lambda v=vectors: baseline(v) for vectors in points.values()]
-    result["kmeans"] |= dict(zip(points, mode.world.share_out(jobs), strict=True))
+    jobs = Jobs[float](mode.world)
+    for vectors in points.values():
+        jobs.do(baseline, vectors)
+    result["kmeans"] |= dict(zip(points, jobs.results(), strict=True))
     if truth.test_images is not None and truth.test_labels is not None and len(truth.test_labels):
         test = ImageSet.from_arrays(truth.test_images)
         answers = answer_together(net, put_on(mode.device, test, size=recipe.model.size), mode)
