@@ -14,6 +14,9 @@ Alone, there is no process group and nothing is ever sent.
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -92,6 +95,19 @@ class World(Launch):
         yield
         if self.several and not self.local_rank:
             _sum(torch.zeros(1))
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Finish something although torchrun, when one process has failed, at once asks the others to end."""
+        if not self.several or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
 
 
 ALONE = World()
@@ -214,7 +230,9 @@ def join(device: str = "auto") -> World:
     place = launched()
     if not place.several or _world.several:
         return _world
-    _store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+    met, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+    # torchrun may start the processes again, and keeps its store
+    _store = dist.PrefixStore(f"try {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", met)  # type: ignore[attr-defined]
     _world = World(**asdict(place))
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     _check_devices(place, device, torch.cuda.device_count() if cuda else -1)

@@ -156,7 +156,8 @@ def train(
                     saved = time.monotonic()
         except BaseException:
             if checkpoint is not None and done:
-                checkpoint.save(good, done)
+                with mode.world.undisturbed():
+                    checkpoint.save(good, done)
             raise
 
 
