@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -24,7 +26,7 @@ from autonovel.errors import InputError
 from autonovel.launch import Launch, launched
 from autonovel.runs import load
 from tests.small_data import write_small_cifar10
-from tests.together import ESTIMATORS, KINDS, LONG, estimate, long, short
+from tests.together import ESTIMATORS, KINDS, LONG, estimate, long, short, train_kind
 
 TIMEOUT = 150
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
@@ -148,6 +150,32 @@ def test_two_processes_stay_with_one_for_20_steps_in_single_precision(kind: str,
     one = long(kind, Mode.of("cpu"))
     assert_same(one, together["long"][kind], 1e-5)
     assert one["losses"][0] != one["losses"][-1]
+
+
+class OneOfSeveral(World):
+    """Sends everything to itself, as if there were others."""
+
+    several = True
+
+
+@pytest.mark.parametrize("kind", ["rotation", "incremental", "swap"])
+@pytest.mark.parametrize(
+    ("device", "compiled", "captured"),
+    [
+        ("cpu", False, False),
+        *(pytest.param("cuda", *how, marks=pytest.mark.gpu) for how in ((False, False), (False, True), (True, True))),
+    ],
+)
+def test_sums_over_one_process_change_nothing(kind: str, device: str, compiled: bool, captured: bool) -> None:
+    alone = replace(Mode.of(device), precision=torch.float32, compiled=compiled, captured=captured)
+    dist.init_process_group(
+        "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1
+    )
+    try:
+        several = train_kind(kind, replace(alone, world=OneOfSeveral()), epochs=2, lr=1e-4)
+    finally:
+        dist.destroy_process_group()
+    assert_same(train_kind(kind, alone, epochs=2, lr=1e-4), several, 1e-4)
 
 
 def test_statistics_of_each_process_are_another_training(together: dict) -> None:

@@ -75,13 +75,14 @@ def prepare(recipe: Recipe, kind: str, data: ImageSet) -> tuple[Net, Method]:
             method.prepare(net)
             method = joint_method(recipe, data.n_known, 2)
         method.prepare(net)
-    return net.to(memory_format=torch.channels_last), method
+    return net, method
 
 
 def train_kind(kind: str, mode: Mode, epochs: int, lr: float) -> dict[str, object]:
     """Losses of every epoch, weights, and what the trained network says of the images."""
     data = tiny_images()
     net, method = prepare(recipe_of(kind, epochs, lr), kind, data)
+    net.to(mode.device, memory_format=torch.channels_last)
     images = (StreamedImages if kind == "streamed" else DeviceImages)(data, mode.device)
     losses: list[dict[str, object]] = []
     train(net, method, images, mode, key=(0, "joint"), on_epoch=lambda e: losses.append(e.losses))
