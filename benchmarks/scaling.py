@@ -23,7 +23,7 @@ import torch
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.distributed import join, leave
+from autonovel.distributed import end, join, leave
 from autonovel.engine import Mode, train
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
@@ -101,6 +101,7 @@ def work(args: argparse.Namespace) -> None:
         if mode.world.first:
             print(json.dumps(row), flush=True)
     leave()
+    end(0)
 
 
 def main() -> None:
@@ -109,7 +110,7 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--local-norm", action="store_true")

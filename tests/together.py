@@ -13,7 +13,7 @@ import torch
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
-from autonovel.distributed import Jobs, current, join, leave
+from autonovel.distributed import Jobs, current, end, join, leave
 from autonovel.engine import Mode, answer_together, train
 from autonovel.estimate import estimate_classes
 from autonovel.methods import Method
@@ -131,6 +131,7 @@ def main() -> None:
         with open(sys.argv[1], "w") as file:
             json.dump(found, file)
     leave()
+    end(0)
 
 
 if __name__ == "__main__":

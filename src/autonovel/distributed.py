@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -214,6 +215,7 @@ def _sum(x: Tensor) -> Tensor:
 
 _world = ALONE
 _store: Any = None
+_met = False
 
 
 def current() -> World:
@@ -226,14 +228,14 @@ def join(device: str = "auto") -> World:
 
     CUDA tensors travel by NCCL, all others by gloo. Process i of a machine works on its GPU i.
     """
-    global _world, _store
+    global _world, _store, _met
     place = launched()
     if not place.several or _world.several:
         return _world
     met, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
     # torchrun may start the processes again, and keeps its store
     _store = dist.PrefixStore(f"try {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", met)  # type: ignore[attr-defined]
-    _world = World(**asdict(place))
+    _world, _met = World(**asdict(place)), True
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     _check_devices(place, device, torch.cuda.device_count() if cuda else -1)
     if cuda:
@@ -254,6 +256,19 @@ def leave() -> None:
     if dist.is_available() and dist.is_initialized() and _world.several:
         dist.destroy_process_group()
     _world, _store = ALONE, None
+
+
+def end(status: int) -> None:
+    """End this process at once, if it has ever met others, and with what it printed so far.
+
+    The threads that gloo sends with may still hold a tensor; if they let go of it while the interpreter shuts down in its
+    usual way, that aborts the process, and a finished run would count as failed.
+    """
+    if _met:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # nobody reads it any more
+                stream.flush()
+        os._exit(status)
 
 
 def _check_devices(place: Launch, device: str, gpus: int) -> None:
