@@ -24,7 +24,7 @@ from autonovel.distributed import ALONE, Jobs, Share, World, current, may_speak
 from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.launch import Launch, launched
-from autonovel.runs import load
+from autonovel.runs import SharedRun, load
 from tests.small_data import write_small_cifar10
 from tests.together import ESTIMATORS, KINDS, LONG, estimate, long, short, train_kind
 
@@ -116,6 +116,26 @@ def test_torchruns_environment_is_understood(
     assert may_speak()
     assert main(["discovr"]) == 2
     assert "no command 'discovr'" in capsys.readouterr().err
+
+
+class Second(World):
+    """A process whose first one has this to say."""
+
+    def from_first(self, function):
+        return {"seed": 0, "data": {"fingerprint": "a"}}
+
+
+def test_processes_with_other_images_are_refused(tmp_path: Path) -> None:
+    run = SharedRun(tmp_path / "run", Second(1, 2))
+    mine = {"run": {"seed": 0, "data": {"fingerprint": "b"}}}
+    with (
+        pytest.raises(InputError, match="Process 1 and the first one do not have the same data.fingerprint"),
+        run.claim(mine),
+    ):
+        pass
+    run.write_json("config.json", mine)
+    run.append_metrics({})
+    assert not run.path.exists()  # the second process writes nothing
 
 
 # ---- training
