@@ -63,7 +63,8 @@ def prepared(name: str, **joint: object) -> tuple[Net, Method]:
 def batch_of(labels: Tensor, seed: int = 0) -> Batch:
     rng = np.random.default_rng(seed)
     images = torch.from_numpy(rng.integers(0, 256, (len(labels), SIZE, SIZE, 3), dtype=np.uint8))
-    return Batch(images, labels, torch.arange(len(labels)) * 7 + 3)
+    index = torch.arange(len(labels)) * 7 + 3
+    return Batch(images, labels, index, index)
 
 
 def progress(ramp: float = 0.6) -> Progress:

@@ -24,7 +24,7 @@ from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
 from autonovel.recipes import get_recipe, side_for
 from autonovel.report.plots import draw_estimate
-from autonovel.runs import Run, load
+from autonovel.runs import Run, load, open_run
 from autonovel.settings import Recipe
 
 Path_ = str | os.PathLike[str]
@@ -71,9 +71,12 @@ def discover(
     pipeline, problems = _prepare(
         labelled, unlabelled, n_new, recipe, preset, incremental, seed, device, cache, reporter or Silent()
     )
-    run = pipeline.run(Run(out), truth=truth, start_from=None if start_from is None else load(start_from))
-    _draw(run)
-    if problems:
+    world = pipeline.mode.world
+    source = None if start_from is None else world.from_first(lambda: load(start_from))
+    run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
+    if world.first:
+        _draw(Run(out))
+    if problems and world.first:
         write_problems(problems, run.path / "problems.csv")
     return run
 
@@ -94,8 +97,10 @@ def estimate(
     pipeline, _ = _prepare(
         labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent()
     )
-    run = pipeline.run(Run(out), until="estimate")
-    _draw(run)
+    world = pipeline.mode.world
+    run = pipeline.run(open_run(out, world), until="estimate")
+    if world.first:
+        _draw(Run(out))
     return ClassEstimate(**run.read_json("estimate.json"))
 
 
@@ -134,13 +139,14 @@ def _prepare(
         size, why = side_for(settings, survey(labelled, unlabelled).size, mode.device.type == "cuda")
         if why:
             reporter.message(why)
-        loaded = load_images(
-            labelled,
-            unlabelled,
-            size=size,
-            cache=Path(cache) if cache is not None else user_cache(),
-            progress=reporter.counter("reading images"),
-        )
+        with mode.world.first_here_first():
+            loaded = load_images(
+                labelled,
+                unlabelled,
+                size=size,
+                cache=Path(cache) if cache is not None else user_cache(),
+                progress=reporter.counter("reading images"),
+            )
         data, problems = loaded.images, loaded.problems
         for note in loaded.notes:
             reporter.message(note)

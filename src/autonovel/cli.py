@@ -6,9 +6,10 @@ import contextlib
 import io
 import itertools
 import json
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
+from autonovel.launch import launched
 from autonovel.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings import Recipe
 
@@ -137,6 +139,7 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
     from autonovel.data.benchmarks import load_benchmark
     from autonovel.progress import reporter
     from autonovel.report.plots import draw_clusters
+    from autonovel.runs import load
 
     images, truth = load_benchmark("digits", None)
     n_new = len(truth.class_names) - images.n_known
@@ -150,7 +153,7 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
         truth=truth,
         reporter=reporter(),
     )
-    picture = draw_clusters(run, images, truth)
+    picture = draw_clusters(load(options.out), images, truth) if launched().first else None
     _print_result(run.summary, options)
     if not options.json:
         print(f"The clusters as a picture: {picture}")
@@ -298,6 +301,15 @@ VERBS: dict[str, Verb] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 where the work failed, 2 where the input cannot be used."""
+    status = _main(argv)
+    if launched().several:
+        from autonovel.distributed import end
+
+        end(status)
+    return status
+
+
+def _main(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print(_overview())
@@ -308,6 +320,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"autonovel {autonovel.__version__}")
         return 0
     signal.signal(signal.SIGTERM, _interrupt)
+    if launched().several:
+        signal.signal(signal.SIGINT, _interrupt)
+    if not launched().first:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the first process prints what all of them know
     try:
         _run_verb(words[0], words[1:])
     except InputError as error:
@@ -318,6 +334,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("Interrupted. The same command goes on from here.", 130)
     except BrokenPipeError:
         return 1
+    except RuntimeError as error:
+        if not _is_of_others(error):
+            raise
+        return _complain("Another process of this run has ended. The same command goes on from the last kept state.", 1)
     return 0
 
 
@@ -335,7 +355,8 @@ def _run_verb(verb: str, words: list[str]) -> None:
         whole = make_dataclass(kind.__name__, parts, bases=(kind,), frozen=True)
         whole.__doc__ = kind.__doc__
         options = _parse(whole, words, verb)
-        function(options, replace(recipe, **{name: getattr(options, name) for name, _, _ in parts}))
+        with _joined(options.device):
+            function(options, replace(recipe, **{name: getattr(options, name) for name, _, _ in parts}))
     else:
         function(_parse(kind, words, verb))
 
@@ -439,16 +460,51 @@ def _plain_warnings() -> None:
     import warnings
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if issubclass(category, AutonovelWarning):
+        if issubclass(category, AutonovelWarning) and launched().first:
             print(f"autonovel: warning: {message}", file=sys.stderr)
 
     warnings.showwarning = show
 
 
+@contextlib.contextmanager
+def _joined(device: str) -> Iterator[None]:
+    """Work with the other processes, where torchrun has started some."""
+    if not launched().several:
+        yield
+        return
+    from autonovel.distributed import join, leave
+
+    join(device)
+    yield
+    leave()  # after an error there is no one to wait for
+
+
 def _complain(text: str, status: int) -> int:
-    print(f"autonovel: {text}", file=sys.stderr)
+    if _may_speak():
+        print(f"autonovel: {text}", file=sys.stderr)
     return status
 
 
+def _may_speak() -> bool:
+    """Whether no other process has said a last word."""
+    if not launched().several:
+        return True
+    from autonovel.distributed import may_speak
+
+    return may_speak()
+
+
+def _is_of_others(error: RuntimeError) -> bool:
+    """Whether the error only shows that another process has ended."""
+    if not launched().several:
+        return False
+    from autonovel.distributed import lost_contact
+
+    return lost_contact(error)
+
+
 def _interrupt(*_: Any) -> None:
+    # once is enough: a second signal, from torchrun, must not break off the writing of the state
+    for kind in (signal.SIGTERM, signal.SIGINT) if launched().several else ():
+        signal.signal(kind, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from autonovel.data.augment import make_key
 from autonovel.data.loader import Images
+from autonovel.distributed import ALONE, World, current
 from autonovel.errors import InputError, TrainingError
 from autonovel.folders import user_cache
 from autonovel.methods import Method, Progress
@@ -50,16 +52,21 @@ class Mode:
         precision: of the matrix work; weights, losses and statistics are float32 always.
         compiled: fuse the step's operations.
         captured: record the step once and replay it (CUDA).
+        world: the processes that share the work.
     """
 
     device: torch.device
     precision: torch.dtype = torch.float32
     compiled: bool = False
     captured: bool = False
+    world: World = ALONE
 
     @classmethod
     def of(cls, device: str = "auto") -> Mode:
-        """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto'."""
+        """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto', together with the processes that this one has joined.
+
+        The environment variable AUTONOVEL_STEP=eager leaves the step on CUDA uncompiled and uncaptured.
+        """
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         kind = device.split(":")[0]
@@ -68,8 +75,9 @@ class Mode:
         if kind == "cuda" and not torch.cuda.is_available():
             raise InputError("There is no CUDA device that torch can use here; choose --device cpu.")
         if kind == "cuda":
-            return cls(torch.device(device), torch.bfloat16, compiled=True, captured=True)
-        return cls(torch.device("cpu"))
+            fast = os.environ.get("AUTONOVEL_STEP") != "eager"
+            return cls(torch.device(device), torch.bfloat16, compiled=fast, captured=fast, world=current())
+        return cls(torch.device("cpu"), world=current())
 
 
 class Checkpoint(Protocol):
@@ -127,13 +135,16 @@ def train(
         _put(state, _live(net, optimiser))
     if done >= settings.epochs:
         return
-    with _own_stream(mode):
-        step = _Step(net, method, data, optimiser, mode, method.order(labels, *key, 0).shape)
+    shape = method.order(labels, *key, 0).shape
+    with _own_stream(mode), _divided(net, mode.world, shape[1]):
+        step = _Step(net, method, data, optimiser, mode, shape)
         good, saved = _copy(_live(net, optimiser)), time.monotonic()
         try:
             for number in range(done, settings.epochs):
                 started = time.perf_counter()
                 losses = step.run_epoch(method.order(labels, *key, number), number, make_key(*key, number))
+                if not net.sync_norm:  # what is kept must not depend on the process that keeps it
+                    mode.world.average([b for name, b in net.named_buffers() if ".running_" in name])
                 if not all(np.isfinite(v).all() for v in losses.values()):
                     names = ", ".join(f"{name} = {value}" for name, value in losses.items())
                     stage = str(key[-1])
@@ -150,7 +161,8 @@ def train(
                     saved = time.monotonic()
         except BaseException:
             if checkpoint is not None and done:
-                checkpoint.save(good, done)
+                with mode.world.undisturbed():
+                    checkpoint.save(good, done)
             raise
 
 
@@ -167,6 +179,7 @@ class _Step:
         self._number = torch.zeros(1, dtype=torch.int64, device=device)
         self._progress = Progress(torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device))
         self._lr: Tensor = optimiser.param_groups[0]["lr"]
+        self._weights: list[Tensor] = [p for group in optimiser.param_groups for p in group["params"]]
         self._sums: dict[str, Tensor] = {}
         self._losses = self._compute_losses
         if mode.compiled:
@@ -183,7 +196,8 @@ class _Step:
                 options={"combo_kernels": settings.train_from != "all"},
             )
         self._go: Callable[[], None] = self._advance
-        data.reserve(shape[1])
+        self._share = mode.world.share_of(shape[1])
+        data.reserve(shape[1] if self._share is None else self._share.n)
         if mode.device.type == "cpu":
             self._warm_up()
             return
@@ -201,14 +215,18 @@ class _Step:
         self._progress.ramp.fill_(self._method.ramp(number))
         for total in self._sums.values():
             total.zero_()
-        self._data.begin(order)
+        self._data.begin(order if self._share is None else order[:, self._share.rows])
         for _ in range(steps):
             self._data.fetch()
             self._go()
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
     def _compute_losses(self, index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        losses = self._method.step(self._net, self._data.batch(index), self._progress)
+        if self._share is None:
+            batch = self._data.batch(index)
+        else:
+            batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
+        losses = self._method.step(self._net, batch, self._progress)
         total = torch.stack([loss.sum() for loss in losses.values()]).sum()
         return total, {name: loss.detach().float() for name, loss in losses.items()}
 
@@ -218,6 +236,8 @@ class _Step:
         total, losses = self._losses(index)
         self._optimiser.zero_grad(set_to_none=True)
         total.backward()
+        if self._share is not None:
+            self._mode.world.average([p.grad for p in self._weights if p.grad is not None])
         self._optimiser.step()
         for name, loss in losses.items():
             if name not in self._sums:  # on the first call, which is a warm-up
@@ -310,6 +330,16 @@ def not_captured(mode: Mode) -> Iterator[None]:
 
 
 @contextmanager
+def _divided(net: Net, world: World, batch: int) -> Iterator[None]:
+    """Let the processes share the batches while the network is trained."""
+    net.divide(world.share_of(batch))
+    try:
+        yield
+    finally:
+        net.divide(None)
+
+
+@contextmanager
 def _own_stream(mode: Mode) -> Iterator[None]:
     """On CUDA, work on a stream of one's own: capture needs it, and runs side by side do not wait for each other."""
     if mode.device.type != "cuda":
@@ -351,3 +381,14 @@ def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
             if new_scores is not None:
                 new.append(new_scores.softmax(1).cpu())
     return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
+
+
+def answer_together(net: Net, images: Images, mode: Mode, places: npt.NDArray[np.int64] | None = None) -> Answers:
+    """:func:`answer` for images of a data set (all when no places are given), which the processes share among them."""
+    places = np.arange(len(images.labels)) if places is None else places
+    world, n = mode.world, len(places)
+    if not world.several or n < world.size:
+        return answer(net, images.chunks(places), mode)
+    part = answer(net, images.chunks(places[world.rows(n)]), mode)
+    new = None if part.new is None else world.join_rows(part.new, n)
+    return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)

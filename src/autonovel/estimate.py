@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from autonovel.calibrate import Calibration, KnownProblem, Portrait, draw_problem, portray
+from autonovel.distributed import Jobs, current
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.kmeans import check_features, kmeans
 from autonovel.metrics import cluster_accuracy
@@ -121,13 +122,14 @@ def _by_paper(probes: list[ProbeSet], pile: Tensor, max_new: int, settings: Esti
     ks = range(max_new + 1)
     answers: list[int] = []
     seen: dict[str, list[list[float]]] = {name: [[] for _ in ks] for name in INDICES}
+    jobs = Jobs[tuple[int, dict[str, dict[int, float]]]](current())
     for i in range(max(settings.splits, len(probes))):
-        split = _PaperSplit(probes[i % len(probes)], pile, settings, generator, seed + i)
-        looks = split.sweep(max_new)
-        answers.append(split.count(looks))
-        for k, look in looks.items():
-            for name, values in seen.items():
-                values[k].append(getattr(look, name))
+        jobs.do(_PaperSplit(probes[i % len(probes)], pile, settings, generator, seed + i).answer, max_new)
+    for answer, indices in jobs.results():
+        answers.append(answer)
+        for name, by_k in indices.items():
+            for k, value in by_k.items():
+                seen[name][k].append(value)
     n_new = max(1, _round(sum(answers) / len(answers), settings.rounding))
     curve = {"k": [float(k) for k in ks]}
     for name, values in seen.items():
@@ -163,6 +165,11 @@ class _PaperSplit:
         self.points = torch.cat([probe.features[held], self.free])
         self.anchors = torch.cat([labels[held], labels.new_full((len(self.free),), -1)])
         self.first_free = int(held.sum())
+
+    def answer(self, max_new: int) -> tuple[int, dict[str, dict[int, float]]]:
+        """The number of new classes, and by name both indices at each number that was looked at."""
+        looks = self.sweep(max_new)
+        return self.count(looks), {name: {k: getattr(look, name) for k, look in looks.items()} for name in INDICES}
 
     def sweep(self, max_new: int) -> dict[int, _Look]:
         """Both indices for each number of new classes that is looked at."""
@@ -220,9 +227,11 @@ def _by_silhouette(pile: Tensor, max_new: int, settings: Estimate, seed: int) ->
     answers = []
     if len(pile) >= 8:
         generator = torch.Generator().manual_seed(seed)
+        jobs = Jobs[dict[int, float]](current())
         for i in range(settings.splits):
             half = torch.randperm(len(pile), generator=generator)[: len(pile) // 2].to(pile.device)
-            answers.append(_argmax(_silhouette_curve(pile[half], max_new, settings, seed + 1 + i), settings.ties))
+            jobs.do(_silhouette_curve, pile[half], max_new, settings, seed + 1 + i)
+        answers = [_argmax(curve, settings.ties) for curve in jobs.results()]
     ks = range(2, max_new + 1)
     curve = {"k": [float(k) for k in ks], "silhouette": [scores.get(k, math.nan) for k in ks]}
     return ClassEstimate(n_new, _interval(answers or [n_new], n_new, settings.coverage), curve, "silhouette", answers)
@@ -268,7 +277,7 @@ def calibrate(
         sizes, typical, spread = (largest, largest), largest, 0.0
     else:
         sizes, typical, spread = (min(4.0 * ratio, largest), largest), largest, settings.size_spread
-    problems = []
+    jobs = Jobs[KnownProblem](current())
     n_draws = max(settings.probe_draws, 6 * len(probes))
     for draw in range(n_draws):
         which = draw % len(probes)
@@ -280,8 +289,8 @@ def calibrate(
             which = draw
         classes = torch.randperm(probe.n_classes, generator=generator)[:n]
         points = draw_problem(probe.features, probe.labels, classes, wanted, unevenness, generator)
-        problems.append(KnownProblem(which, n, _portray(points, settings, seed, ratio)))
-    return Calibration(problems, typical_size=typical / ratio, size_spread=spread, ratio=ratio, disjoint=grouped)
+        jobs.do(_known_problem, which, n, points, settings, seed, ratio)
+    return Calibration(jobs.results(), typical_size=typical / ratio, size_spread=spread, ratio=ratio, disjoint=grouped)
 
 
 def _class_size(probes: Sequence[ProbeSet]) -> float:
@@ -300,6 +309,12 @@ def _draw_sizes(sizes: tuple[float, float], settings: Estimate, generator: torch
         return high, 0.0
     # Beyond the largest, cut off there, so that the full size, which is the likeliest, is well represented.
     return min(high, math.exp(math.log(low) + a * (math.log(2 * high) - math.log(low)))), 0.8 * b
+
+
+def _known_problem(
+    group: int, n_classes: int, points: Tensor, settings: Estimate, seed: int, ratio: float
+) -> KnownProblem:
+    return KnownProblem(group, n_classes, _portray(points, settings, seed, ratio))
 
 
 def _portray(points: Tensor, settings: Estimate, seed: int, ratio: float) -> Portrait:

@@ -15,7 +15,7 @@ import torch
 
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
-from autonovel.engine import Answers, Epoch, Mode, answer, not_captured, train
+from autonovel.engine import Answers, Epoch, Mode, answer, answer_together, not_captured, train
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.methods import Method, Progress
@@ -88,7 +88,7 @@ class Pipeline:
                 )
                 return run
             if start_from is not None:
-                self._take_over(start_from, run)
+                self.mode.world.from_first(lambda: self._take_over(start_from, run))
             self._work(run, truth, until)
         return run
 
@@ -119,14 +119,14 @@ class Pipeline:
                 "supervised", KnownClasses(self.recipe, self.data.n_known), net, images, run
             )
             if truth is not None:
-                baseline = answer(net, images.chunks(unlabelled), self.mode).features
+                baseline = answer_together(net, images, self.mode, unlabelled).features
         if until == "supervised":
             return
         n_new = self.n_new if estimate is None else estimate.n_new
         assert n_new is not None
         joint = joint_method(self.recipe, self.data.n_known, n_new)
         seconds["joint"] = self._do_stage("joint", joint, net, images, run)
-        found = answer(net, images.chunks(unlabelled), self.mode)
+        found = answer_together(net, images, self.mode, unlabelled)
         summary = self._summary(found, n_new, estimate) | {
             "seconds": seconds | {"total": time.perf_counter() - started}
         }
@@ -194,9 +194,11 @@ class Pipeline:
             method = KnownClasses(self.recipe, plan.n_train)
             self._do_stage("supervised-probe", method, source, images.relabelled(plan.train_labels), run)
         places = np.concatenate([plan.probe_places, np.flatnonzero(~self.data.is_known)])
-        features = answer(source, images.chunks(places), self.mode).features
+        features = answer_together(source, images, self.mode, places).features
         with not_captured(self.mode):
-            estimate = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
+            found = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
+        # several processes must agree, although a GPU may round a close decision either way
+        estimate = self.mode.world.from_first(lambda: found)
         run.write_json("estimate.json", _plain(asdict(estimate)))
         seconds["estimate"] = time.perf_counter() - started
         low, high = estimate.interval
@@ -224,7 +226,8 @@ class Pipeline:
             with seeded(self.seed, stage):
                 method.prepare(net)
             net.freeze(method.settings.train_from)
-            method.order(torch.from_numpy(self.data.labels), self.seed, stage, 0)
+            order = method.order(torch.from_numpy(self.data.labels), self.seed, stage, 0)
+            self.mode.world.share_of(order.shape[1])
             if not isinstance(method, Prototypical):  # whose batches are episodes; its order was made just now
                 method.step(net, images.batch(torch.arange(len(few))), Progress(torch.tensor(0), torch.tensor(1.0)))
 
@@ -269,7 +272,7 @@ class Pipeline:
         ):
             same = same and alike[data] and all(getattr(self.recipe, name) == getattr(other, name) for name in settings)
             file = f"{stage}.safetensors"
-            if same and source.has(file) and not run.has(file):
+            if same and source.has(file) and not (run.path / file).exists():
                 shutil.copyfile(source.path / file, run.path / f".{file}.part")
                 (run.path / f".{file}.part").replace(run.path / file)
 
@@ -327,9 +330,10 @@ def look_at(net: Net, recipe: Recipe, images: ImageSet, mode: Mode) -> Answers:
 
 def describe_device(mode: Mode) -> str:
     """The device in words."""
+    many = f"{mode.world.size} processes, each " if mode.world.several else ""
     if mode.device.type == "cuda":
-        return f"cuda: {torch.cuda.get_device_name(mode.device)}"
-    return f"cpu: {torch.get_num_threads()} threads"
+        return f"{many}cuda: {torch.cuda.get_device_name(mode.device)}"
+    return f"{many}cpu: {torch.get_num_threads()} threads"
 
 
 def _fingerprint(data: ImageSet, places: npt.NDArray[np.int64], *, labels: bool = True) -> str:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from autonovel.launch import launched
+
 
 class Silent:
     """Says nothing. The base of the others."""
@@ -99,7 +101,9 @@ class Bars(Silent):
 
 
 def reporter() -> Silent:
-    """Bars on a terminal, lines elsewhere."""
+    """Bars on a terminal, lines elsewhere; of several processes only the first one talks."""
+    if not launched().first:
+        return Silent()
     return Bars() if sys.stderr.isatty() else Lines()
 
 

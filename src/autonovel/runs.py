@@ -21,7 +21,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from autonovel.distributed import World
 from autonovel.engine import State
 from autonovel.errors import InputError
 
@@ -154,6 +155,10 @@ class Run:
         """Whether there is a file of this name."""
         return (self.path / name).exists()
 
+    def remove(self, name: str) -> None:
+        """Delete a file, if there is one of this name."""
+        (self.path / name).unlink(missing_ok=True)
+
     def append_metrics(self, entry: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -220,6 +225,97 @@ class Run:
             part.unlink(missing_ok=True)
 
 
+class SharedRun(Run):
+    """The run folder of several processes: the first one reads and writes it, and tells the others what it read.
+
+    So the folder need not be on a disk that all machines see.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], world: World) -> None:
+        super().__init__(path)
+        self._world, self._own = world, Run(path)
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a result."""
+        return self._world.from_first(lambda: self._own.finished)
+
+    @property
+    def predictions(self) -> list[dict[str, str]]:
+        """The rows of predictions.csv."""
+        return self._world.from_first(lambda: self._own.predictions)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry per epoch and stage."""
+        return self._world.from_first(lambda: self._own.metrics)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return self._world.from_first(lambda: self._own.has(name))
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file."""
+        return self._world.from_first(lambda: self._own.read_json(name))
+
+    def read_tensors(self, name: str) -> tuple[State, dict[str, str]]:
+        """Tensors and metadata of a .safetensors file."""
+        return self._world.from_first(lambda: self._own.read_tensors(name))
+
+    @contextmanager
+    def claim(self, config: dict[str, Any]) -> Iterator[None]:
+        """Make the folder this run's own, and see that all processes mean the same run."""
+        theirs, mine = _flat(self._world.from_first(lambda: config["run"])), _flat(config["run"])
+        if differ := sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)):
+            raise InputError(
+                f"Process {self._world.rank} and the first one do not have the same {differ[0]}; "
+                "give all of them the same images and options."
+            )
+        with ExitStack() as stack:
+            self._world.from_first(lambda: stack.enter_context(self._own.claim(config)))
+            yield
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file."""
+        if self._world.first:
+            self._own.write_json(name, content)
+
+    def write_rows(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Write a CSV file."""
+        if self._world.first:
+            self._own.write_rows(name, header, rows)
+
+    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Write a .npy file."""
+        if self._world.first:
+            self._own.write_array(name, array)
+
+    def write_tensors(self, name: str, tensors: State, metadata: dict[str, str] | None = None) -> None:
+        """Write a .safetensors file."""
+        if self._world.first:
+            self._own.write_tensors(name, tensors, metadata)
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        if self._world.first:
+            self._own.remove(name)
+
+    def append_metrics(self, entry: dict[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        if self._world.first:
+            self._own.append_metrics(entry)
+
+    def forget_metrics(self, stage: str, since: int) -> None:
+        """Drop the lines of epochs that will be done again."""
+        if self._world.first:
+            self._own.forget_metrics(stage, since)
+
+
+def open_run(path: str | os.PathLike[str], world: World) -> Run:
+    """The folder for a run of these processes."""
+    return SharedRun(path, world) if world.several else Run(path)
+
+
 PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
 
 
@@ -242,7 +338,7 @@ class StageCheckpoint:
 
     def clear(self) -> None:
         """Forget it: the stage is finished."""
-        (self._run.path / self._name).unlink(missing_ok=True)
+        self._run.remove(self._name)
 
 
 def load(path: str | os.PathLike[str]) -> Run:

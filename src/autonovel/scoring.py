@@ -11,7 +11,8 @@ from torch import Tensor
 from autonovel import metrics
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.engine import Answers, Mode, answer
+from autonovel.distributed import Jobs
+from autonovel.engine import Answers, Mode, answer_together
 from autonovel.kmeans import kmeans
 from autonovel.models.net import Net
 from autonovel.settings import Recipe
@@ -56,11 +57,16 @@ def score(
     points = {"supervised_features": features} if features is not None else {}
     if len(hidden) * int(np.prod(data.images.shape[1:])) <= PIXEL_BASELINE:
         points["pixels"] = torch.from_numpy(data.images[hidden].reshape(len(hidden), -1)).float()
-    for name, vectors in points.items():
-        clusters = kmeans(vectors.to(mode.device), n_true, seed=seed).labels.cpu().numpy()
-        result["kmeans"][name] = metrics.cluster_accuracy(actual, clusters)
+
+    def baseline(vectors: Tensor) -> float:
+        return metrics.cluster_accuracy(actual, kmeans(vectors.to(mode.device), n_true, seed=seed).labels.cpu().numpy())
+
+    jobs = Jobs[float](mode.world)
+    for vectors in points.values():
+        jobs.do(baseline, vectors)
+    result["kmeans"] |= dict(zip(points, jobs.results(), strict=True))
     if truth.test_images is not None and truth.test_labels is not None and len(truth.test_labels):
         test = ImageSet.from_arrays(truth.test_images)
-        answers = answer(net, put_on(mode.device, test, size=recipe.model.size).chunks(), mode)
+        answers = answer_together(net, put_on(mode.device, test, size=recipe.model.size), mode)
         result["test"] = metrics.joint_scores(truth.test_labels, answers.joint.argmax(1).numpy(), n_known)
     return result

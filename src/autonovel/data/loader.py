@@ -19,21 +19,26 @@ from torch.nn import functional as F
 from autonovel.data.augment import make_key
 from autonovel.data.cache import gather
 from autonovel.data.images import ImageSet
+from autonovel.distributed import current
 from autonovel.errors import InputError
 
 
 class Batch(NamedTuple):
     """What a step sees.
 
+    Where several processes share a batch, each has the pixels of its own rows and the labels of all.
+
     Attributes:
-        images: uint8 (b, h, w, c).
-        labels: int64 (b,), -1 where unlabelled.
-        index: int64 (b,), the images' places in the data set.
+        images: uint8 (n, h, w, c).
+        index: int64 (n,), the images' places in the data set.
+        labels: int64 (b,), -1 where unlabelled, of the whole batch.
+        places: int64 (b,), the places of the whole batch's images.
     """
 
     images: Tensor
     labels: Tensor
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks a batch for
+    places: Tensor
 
 
 class Images(Protocol):
@@ -70,7 +75,7 @@ class DeviceImages:
 
     def batch(self, index: Tensor) -> Batch:
         """Gather the images."""
-        return Batch(self.images[index], self.labels[index], index)
+        return Batch(self.images[index], self.labels[index], index, index)
 
     def relabelled(self, labels: npt.NDArray[np.int64]) -> DeviceImages:
         """Shares the pixels."""
@@ -109,7 +114,7 @@ class StreamedImages:
     def batch(self, index: Tensor) -> Batch:
         """The images that :meth:`fetch` brought."""
         assert self._buffer is not None
-        return Batch(self._buffer, self.labels[index], index)
+        return Batch(self._buffer, self.labels[index], index, index)
 
     def relabelled(self, labels: npt.NDArray[np.int64]) -> StreamedImages:
         """Reads the same images."""
@@ -156,7 +161,9 @@ class StreamedImages:
 def put_on(device: torch.device, data: ImageSet, *, size: int = 0) -> DeviceImages | StreamedImages:
     """The data set on the device as a whole where it takes at most half of the free memory, streamed otherwise."""
     pixels = size * size or data.images.shape[1] * data.images.shape[2]
-    fits = len(data) * pixels * data.channels <= free_memory(device) / 2
+    # processes on one machine have its memory in common; each has a GPU of its own
+    sharers = current().local_size if device.type == "cpu" else 1
+    fits = len(data) * pixels * data.channels <= free_memory(device) / 2 / sharers
     return (DeviceImages if fits else StreamedImages)(data, device, size=size)
 
 

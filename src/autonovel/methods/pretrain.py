@@ -36,7 +36,7 @@ class Rotation:
         """Cross-entropy over the four rotations of every image in the batch."""
         view = make_view(batch.images, progress.key, batch.index, self.settings.augment)
         scores = net.head("pretext", net.features(quarter_turns(view)))
-        turns = torch.arange(4, device=scores.device).repeat_interleave(len(batch.images))
+        turns = torch.arange(4, device=scores.device).repeat_interleave(len(batch.labels))
         return {"rotation": F.cross_entropy(scores, turns)}
 
 
@@ -77,7 +77,7 @@ class Prototypical:
         """Cross-entropy of the queries over minus the squared distances to the prototypes."""
         per_class = self.settings.shots + self.settings.queries
         # the step number is not in the key, so an image's variation would repeat within an epoch: mix in its neighbour
-        index = batch.index + 7919 * batch.index[:1]
+        index = batch.index + 7919 * batch.places[:1]
         view = make_view(batch.images, progress.key, index, self.settings.augment)
         z = net.features(view).float().view(-1, per_class, net.n_features)
         prototypes = z[:, : self.settings.shots].mean(1)

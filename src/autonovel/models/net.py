@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from autonovel.data.augment import make_key, to_float
+from autonovel.distributed import Share
 from autonovel.errors import InputError
 from autonovel.models import resnet, vgg
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
@@ -74,7 +75,10 @@ class Net(nn.Module):
         self.register_buffer("answering_head", torch.zeros((), dtype=torch.int64))
         self.precision = torch.float32
         """Of the matrix work inside the blocks and heads; what goes in and comes out is float32."""
+        self.sync_norm = True
+        """Whether batch statistics are those of the whole batch where several processes share it."""
         self._n_frozen = 0
+        self._share: Share | None = None
 
     def set_statistics(self, images: Iterable[Tensor]) -> None:
         """Remember mean and standard deviation of the pixels, uint8 parts (m, h, w, c); inputs are normalised by them."""
@@ -102,6 +106,16 @@ class Net(nn.Module):
         for i, block in enumerate(self.backbone):
             block.requires_grad_(i >= self._n_frozen)
 
+    def divide(self, share: Share | None) -> None:
+        """In training, let several processes take a part of each batch through the backbone; None: each for itself.
+
+        Features then come out for the whole batch, so heads and losses see what they would see in one process.
+        """
+        self._share = share
+        for layer in self.backbone.modules():
+            if isinstance(layer, BatchNorm):
+                layer.share = share if self.sync_norm else None
+
     def features(self, x: Tensor, views: int = 1) -> Tensor:
         """Images (n, c, h, w) in [0, 1] to features (n, d); several views of a batch follow each other in n."""
         x = (x - self.mean) / self.std
@@ -112,7 +126,7 @@ class Net(nn.Module):
                     x = pass_through(block, x, views)
             for block in blocks[self._n_frozen :]:
                 x = pass_through(block, x, views)
-        return x.float()
+        return x.float() if self._share is None or not self.training else self._share.gather(x.float())
 
     def head(self, name: str, features: Tensor, views: int = 1) -> Tensor:
         """Scores of the head of this name."""
@@ -200,7 +214,9 @@ def build(settings: Model, *, channels: int, size: int) -> Net:
         backbone, d = vgg.vgg(channels, settings.width, size)
     else:
         backbone, d = vgg.small(channels, settings.width, size)
-    return Net(backbone, d, channels)
+    net = Net(backbone, d, channels)
+    net.sync_norm = settings.sync_norm
+    return net
 
 
 def make_head(kind: str, inputs: int, outputs: int, temperature: float) -> nn.Module:

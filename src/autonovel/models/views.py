@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from autonovel.distributed import Share
+
 
 class PerView(nn.Module):
     """A layer whose result depends on which images belong to one view: (views x n, ...) with all of a view together."""
@@ -34,7 +36,8 @@ class Chain(nn.Sequential, PerView):
 class BatchNorm(PerView):
     """Batch normalisation of (n, c) or (n, c, h, w), with a mean and variance for each view.
 
-    The running statistics take in one view after the other, as if each had passed alone.
+    The running statistics take in one view after the other, as if each had passed alone. Where several processes share a
+    batch (``share``), the statistics are those of all its images.
     """
 
     running_mean: Tensor
@@ -47,10 +50,11 @@ class BatchNorm(PerView):
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.share: Share | None = None
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """Normalise; in training by the batch's own statistics."""
-        if self.training and torch.compiler.is_compiling():
+        if self.training and (torch.compiler.is_compiling() or self.share is not None):
             return self._in_sums(x, views)
         if self.training and views > 1:
             return torch.cat([self._by_torch(part) for part in x.chunk(views)])
@@ -66,10 +70,12 @@ class BatchNorm(PerView):
         within = [1, *range(3, parts.dim())]  # all but view and channel
         mean, square = parts.mean(within), parts.square().mean(within)
         var = (square - mean.square()).clamp(min=0)
+        count = parts[0].numel() // parts.shape[2]
+        if self.share is not None:
+            mean, var, count = self.share.pool(mean, var, count)
         scale = self.weight * torch.rsqrt(var + self.EPSILON)
         shift = self.bias - mean * scale
         with torch.no_grad():
-            count = parts[0].numel() // parts.shape[2]
             unbiased = var * (count / max(1, count - 1))
             for v in range(views):
                 self.running_mean.lerp_(mean[v].detach(), self.MOMENTUM)

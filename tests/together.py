@@ -1,0 +1,141 @@
+"""What the processes of tests/test_distributed.py do: ``python -m tests.together FILE`` in each of two processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import DeviceImages, StreamedImages
+from autonovel.distributed import Jobs, current, end, join, leave
+from autonovel.engine import Mode, answer_together, train
+from autonovel.estimate import estimate_classes
+from autonovel.methods import Method
+from autonovel.methods.joint import joint_method
+from autonovel.methods.pretrain import Prototypical, Rotation
+from autonovel.methods.supervised import KnownClasses
+from autonovel.models.net import Net, build, seeded
+from autonovel.settings import Estimate, Recipe
+from tests.test_engine import tiny_images, tiny_recipe
+
+KINDS = ["rotation", "prototypical", "supervised", "pairs", "incremental", "mlp", "swap", "adam", "streamed"]
+"""Kinds of training that give in several processes what they give in one."""
+LONG = ["rotation", "supervised", "incremental", "swap"]
+"""Those that are followed for more than 20 steps in single precision."""
+
+ESTIMATORS = ["calibrated", "paper", "silhouette"]
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Everything in float64: two ways to the same result then agree to many digits, however far training amplifies
+    rounding, and a gradient that is wrong by a factor shows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
+    """Batches that two processes cannot halve: 31 images for joint training, 15 before; 3 or more steps an epoch."""
+    recipe = tiny_recipe({"mlp": "incremental", "streamed": "pairs", "local": "pairs"}.get(kind, kind), epochs)
+    joint = replace(recipe.joint, lr=lr, batch=31, train_from="all" if kind == "swap" else "layer2")
+    return replace(
+        recipe,
+        model=replace(
+            recipe.model,
+            backbone="small",
+            width=4,
+            head="mlp" if kind == "mlp" else recipe.model.head,
+            sync_norm=kind != "local",
+        ),
+        pretrain=replace(recipe.pretrain, lr=lr, batch=15, ways=3, shots=2, queries=3, episodes=3),
+        supervised=replace(recipe.supervised, lr=lr, batch=15, train_from="layer2"),
+        # softer than usual: sharp targets would magnify the rounding of single precision
+        joint=replace(joint, swap=replace(joint.swap, small_views=0, epsilon=0.2, temperature=0.4)),
+    )
+
+
+def prepare(recipe: Recipe, kind: str, data: ImageSet) -> tuple[Net, Method]:
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=16)
+        method: Method = KnownClasses(recipe, data.n_known)
+        if kind in ("rotation", "prototypical"):
+            method = {"rotation": Rotation, "prototypical": Prototypical}[kind](recipe.pretrain)
+        elif kind != "supervised":
+            method.prepare(net)
+            method = joint_method(recipe, data.n_known, 2)
+        method.prepare(net)
+    return net, method
+
+
+def train_kind(kind: str, mode: Mode, epochs: int, lr: float) -> dict[str, object]:
+    """Losses of every epoch, weights, and what the trained network says of the images."""
+    data = tiny_images()
+    net, method = prepare(recipe_of(kind, epochs, lr), kind, data)
+    net.to(mode.device, memory_format=torch.channels_last)
+    images = (StreamedImages if kind == "streamed" else DeviceImages)(data, mode.device)
+    losses: list[dict[str, object]] = []
+    train(net, method, images, mode, key=(0, "joint"), on_epoch=lambda e: losses.append(e.losses))
+    features = answer_together(net, images, mode).features
+    weights = torch.cat([value.double().flatten() for value in net.state_dict().values()])
+    return {"losses": losses, "features": features.tolist(), "weights": weights.tolist()}
+
+
+def short(kind: str, mode: Mode) -> dict[str, object]:
+    with double_precision():
+        return train_kind(kind, mode, epochs=2, lr=0.05)
+
+
+def long(kind: str, mode: Mode) -> dict[str, object]:
+    return train_kind(kind, mode, epochs=7, lr=1e-5)
+
+
+def estimate(method: str) -> dict[str, object]:
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(16).repeat_interleave(12)
+    points = 4 * torch.randn(16, 6, generator=generator)[classes] + torch.randn(len(classes), 6, generator=generator)
+    known = classes < 10
+    settings = Estimate(restarts=2, splits=3, probe_draws=20)
+    found = estimate_classes(
+        points[known], classes[known], points[~known], max_new=12, method=method, settings=settings
+    )
+    return json.loads(json.dumps(asdict(found)))
+
+
+def main() -> None:
+    join("cpu")
+    mode, world = Mode.of("cpu"), current()
+    found = {
+        "short": {kind: short(kind, mode) for kind in [*KINDS, "local"]},
+        "long": {kind: long(kind, mode) for kind in LONG},
+        "estimates": {method: estimate(method) for method in ESTIMATORS},
+    }
+    # what every process found, as a number
+    digest = hashlib.blake2b(json.dumps(found).encode()).hexdigest()
+    jobs = Jobs[tuple[int, str]](world)
+    for _ in range(world.size):
+        jobs.do(lambda: (world.rank, digest))
+    everyone = jobs.results()
+    found["ranks"] = [rank for rank, _ in everyone]
+    found["alike"] = [theirs == digest for _, theirs in everyone]
+    found["told"] = world.from_first(lambda: f"by {world.rank}")
+    if world.first:
+        with open(sys.argv[1], "w") as file:
+            json.dump(found, file)
+    leave()
+    end(0)
+
+
+if __name__ == "__main__":
+    main()
