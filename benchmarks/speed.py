@@ -89,7 +89,8 @@ def run_ours(options: argparse.Namespace) -> None:
     steps = len(method.order(data.labels.cpu(), 0))
     how = {
         "threads": torch.get_num_threads(),
-        "precision": str(mode.precision).removeprefix("torch."),
+        "waiting": os.environ.get("OMP_WAIT_POLICY"),
+        "precision": str(mode.precision_for(options.size)).removeprefix("torch."),
         "compiled": mode.compiled,
         "captured": mode.captured,
     }
@@ -108,12 +109,20 @@ def run_plain(options: argparse.Namespace) -> None:
     pixels, labels = make_data(options.images, options.size)
     loop = PlainLoop(options.stage, net.to(device), pixels, labels, method.settings, workers=options.workers)
     steps, number = len(loop.loader), 0
-    how = {"threads": torch.get_num_threads(), "precision": "float32", "workers": options.workers}
+    how = {
+        "threads": torch.get_num_threads(),
+        "waiting": os.environ.get("OMP_WAIT_POLICY"),
+        "precision": "float32",
+        "workers": options.workers,
+    }
     while True:
         start, took, measured = loop.epoch(number, options.most_steps or None)
         epoch = start + took * steps / measured
         answer(epoch_s=epoch, steps=steps, measured=measured, peak_gib=peak_gib(device), how=how)
         number += 1
+
+
+_AUTONOVEL_FIRST = "import sys, runpy, autonovel; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 class Side:
@@ -122,7 +131,9 @@ class Side:
     def __init__(self, name: str, stage: str, options: argparse.Namespace) -> None:
         shared = ("images", "size", "backbone", "width", "device", "workers", "most_steps")
         words = [f"--{key.replace('_', '-')}={getattr(options, key)}" for key in shared]
-        command = [sys.executable, __file__, "--side", name, "--stages", stage, *words]
+        # ours as in a user's program, autonovel first: it sets how threads wait, which torch reads when it is imported
+        program = [__file__] if name == "plain" else ["-c", _AUTONOVEL_FIRST, __file__]
+        command = [sys.executable, *program, "--side", name, "--stages", stage, *words]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         done = threading.Event()
         peaks = [0.0]

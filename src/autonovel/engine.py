@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autonovel import cpu
 from autonovel.data.augment import make_key
 from autonovel.data.loader import Images
 from autonovel.errors import InputError, TrainingError
@@ -63,7 +64,11 @@ class Mode:
             raise InputError("There is no CUDA device that torch can use here; choose --device cpu.")
         if kind == "cuda":
             return cls(torch.device(device), torch.bfloat16, compiled=True, captured=True)
-        return cls(torch.device("cpu"))
+        return cls(torch.device("cpu"), torch.bfloat16 if cpu.has_bfloat16() else torch.float32)
+
+    def precision_for(self, side: int) -> torch.dtype:
+        """The precision for images with this side."""
+        return torch.float32 if self.device.type == "cpu" and side < cpu.LEAST_SIDE else self.precision
 
 
 class Checkpoint(Protocol):
@@ -113,7 +118,9 @@ def train(
     labels = data.labels.cpu()
     net.freeze(settings.train_from)
     net.train()
-    net.precision = mode.precision
+    net.precision = mode.precision_for(data.side)
+    if mode.device.type == "cpu":
+        cpu.keep_memory()
     optimiser = _make_optimiser(net, settings, mode)
     done = 0
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
@@ -315,9 +322,9 @@ class Answers:
 def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
     """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
     net.eval()
-    net.precision = mode.precision
     features, joint, new = [], [], []
     for part in images:
+        net.precision = mode.precision_for(part.shape[1])
         z, scores, new_scores = net(part.to(mode.device))
         features.append(z.cpu())
         joint.append(scores.softmax(1).cpu())
