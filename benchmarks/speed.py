@@ -267,7 +267,9 @@ def main() -> None:
         "stages": [],
     }
     print(f"{results['hardware']}; {results['software']}")
-    print(f"{results['network']}; {options.images:,} images of {options.size} pixels; median of {options.rounds} epochs")
+    print(
+        f"{results['network']}; {options.images:,} images of {options.size} pixels; median of {options.rounds} epochs"
+    )
     print(f"{'':12}{'seconds per epoch':>22}{'':>9}{'peak memory, GiB':>22}")
     print(f"{'stage':12}{'plain':>11}{'ours':>11}{'ratio':>9}{'plain':>11}{'ours':>11}")
     for stage in options.stages:
@@ -275,7 +277,10 @@ def main() -> None:
         results["stages"].append(row)
         memory = [side["device_gib"] or side["resident_gib"] for side in (row["plain"], row["ours"])]
         times = [row["plain"]["epoch_s"], row["ours"]["epoch_s"]]
-        print(f"{stage:12}{times[0]:11.3f}{times[1]:11.3f}{row['ratio']:9.2f}{memory[0]:11.2f}{memory[1]:11.2f}", flush=True)
+        print(
+            f"{stage:12}{times[0]:11.3f}{times[1]:11.3f}{row['ratio']:9.2f}{memory[0]:11.2f}{memory[1]:11.2f}",
+            flush=True,
+        )
     if any(row["plain"]["steps_measured"] < row["plain"]["steps"] for row in results["stages"]):
         print(f"The plain loop did at most {options.most_steps} steps of an epoch; its time is scaled to a whole one.")
     print(json.dumps(results))

@@ -224,7 +224,9 @@ def test_eager_compiled_and_captured_steps_give_the_same_losses(kind: str, monke
 @pytest.mark.parametrize("kind", KINDS)
 def test_gpu_and_cpu_give_the_same_losses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert_same_losses(trained(kind, Mode(torch.device("cuda")))[1], trained(kind, Mode(torch.device("cpu")))[1], rtol=5e-3)
+    assert_same_losses(
+        trained(kind, Mode(torch.device("cuda")))[1], trained(kind, Mode(torch.device("cpu")))[1], rtol=5e-3
+    )
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 
@@ -36,6 +35,8 @@ def keep_memory() -> None:
     Tensors above 32 MiB are otherwise mapped afresh each time, and clearing their pages takes a fifth of the step.
     """
     if sys.platform == "linux":
+        import ctypes
+
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(_MMAP_THRESHOLD, 1 << 30)
