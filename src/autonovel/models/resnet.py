@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from autonovel.models.conv import Conv2d
 
-def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+
+def _conv(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
+    return Conv2d(inputs, outputs, 3, stride, 1, bias=False)
 
 
 class _PoolShortcut(nn.Module):
@@ -39,7 +41,7 @@ class _Residual(nn.Module):
         elif shortcut == "pool":
             self.shortcut = _PoolShortcut(outputs - inputs, stride)
         else:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.norm1(self.conv1(x)))
@@ -63,7 +65,7 @@ def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, la
     """
     if large:
         stem = nn.Sequential(
-            nn.Conv2d(channels, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+            Conv2d(channels, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         )
     else:
         stem = nn.Sequential(_conv(channels, width), nn.BatchNorm2d(width), nn.ReLU())

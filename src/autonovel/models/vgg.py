@@ -6,9 +6,11 @@ from collections import OrderedDict
 
 from torch import nn
 
+from autonovel.models.conv import Conv2d
+
 
 def _block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    layers: list[nn.Module] = [Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
     return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
 
 
