@@ -197,6 +197,19 @@ def test_unknown_device_is_refused() -> None:
             Mode.of("cuda")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_on_the_cpu_stays_close_to_float32(kind: str) -> None:
+    exact = Mode(torch.device("cpu"))
+    fast = replace(exact, precision=torch.bfloat16)
+    assert_same_losses(trained(kind, fast, epochs=1)[1], trained(kind, exact, epochs=1)[1], rtol=0.05)
+
+
+def test_tiny_images_stay_in_float32_on_the_cpu() -> None:
+    mode = Mode(torch.device("cpu"), torch.bfloat16)
+    assert [mode.precision_for(side) for side in (8, 15, 16, 32)] == [torch.float32] * 2 + [torch.bfloat16] * 2
+    assert Mode(torch.device("cuda"), torch.bfloat16).precision_for(8) == torch.bfloat16
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_eager_compiled_and_captured_steps_give_the_same_losses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +224,9 @@ def test_eager_compiled_and_captured_steps_give_the_same_losses(kind: str, monke
 @pytest.mark.parametrize("kind", KINDS)
 def test_gpu_and_cpu_give_the_same_losses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert_same_losses(trained(kind, Mode(torch.device("cuda")))[1], trained(kind, Mode.of("cpu"))[1], rtol=5e-3)
+    assert_same_losses(
+        trained(kind, Mode(torch.device("cuda")))[1], trained(kind, Mode(torch.device("cpu")))[1], rtol=5e-3
+    )
 
 
 @pytest.mark.gpu

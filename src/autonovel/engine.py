@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from autonovel import cpu
 from autonovel.data.augment import make_key
 from autonovel.data.loader import Images
 from autonovel.distributed import ALONE, World, current
@@ -77,7 +78,11 @@ class Mode:
         if kind == "cuda":
             fast = os.environ.get("AUTONOVEL_STEP") != "eager"
             return cls(torch.device(device), torch.bfloat16, compiled=fast, captured=fast, world=current())
-        return cls(torch.device("cpu"), world=current())
+        return cls(torch.device("cpu"), torch.bfloat16 if cpu.has_bfloat16() else torch.float32, world=current())
+
+    def precision_for(self, side: int) -> torch.dtype:
+        """The precision for images with this side."""
+        return torch.float32 if self.device.type == "cpu" and side < cpu.LEAST_SIDE else self.precision
 
 
 class Checkpoint(Protocol):
@@ -127,7 +132,9 @@ def train(
     labels = data.labels.cpu()
     net.freeze(settings.train_from)
     net.train()
-    net.precision = mode.precision
+    net.precision = mode.precision_for(data.side)
+    if mode.device.type == "cpu":
+        cpu.keep_memory()
     optimiser = _make_optimiser(net, settings, mode)
     done = 0
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
@@ -371,10 +378,10 @@ class Answers:
 def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
     """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
     net.eval()
-    net.precision = mode.precision
     features, joint, new = [], [], []
     with not_captured(mode):
         for part in images:
+            net.precision = mode.precision_for(part.shape[1])
             z, scores, new_scores = net(part.to(mode.device))
             features.append(z.cpu())
             joint.append(scores.softmax(1).cpu())

@@ -36,8 +36,8 @@ def load(photos, **settings):
 def decodings(monkeypatch):
     """How many files were decoded."""
     seen = []
-    plain = pool.decode
-    monkeypatch.setattr(pool, "decode", lambda content, form: seen.append(len(content)) or plain(content, form))
+    plain = pool.decode_square
+    monkeypatch.setattr(pool, "decode_square", lambda content, form: seen.append(len(content)) or plain(content, form))
     return seen
 
 

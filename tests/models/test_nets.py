@@ -10,6 +10,7 @@ from torch import nn
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.models import Net, build
+from autonovel.models.conv import Conv2d
 from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head, seeded
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model, Swap
@@ -304,3 +305,26 @@ def test_channels_filled_up_change_nothing(channels: int) -> None:
     conv = small_net(channels=channels).backbone.stem[0]
     x = pictures(4, 8, channels)
     torch.testing.assert_close(conv._filled_up(x), conv(x))
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "bias"), [(3, 1, 1, False), (3, 2, 1, True), (1, 2, 0, False)])
+def test_convolution_in_bfloat16_has_the_gradients_of_float32(
+    kernel: int, stride: int, padding: int, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # the case in which it is not torch's own
+    torch.manual_seed(0)
+    conv = Conv2d(3, 4, kernel, stride, padding, bias=bias)
+    exact = torch.nn.Conv2d(3, 4, kernel, stride, padding, bias=bias)
+    exact.load_state_dict(conv.state_dict())
+    x = torch.randn(8, 3, 7, 7).requires_grad_()
+    results = []
+    for layer, enabled in ((conv, True), (exact, False)):
+        x.grad = None
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            y = layer(x)
+        assert y.dtype == (torch.bfloat16 if enabled else torch.float32)
+        (y.float() * torch.linspace(-1, 1, y.numel()).view_as(y)).sum().backward()
+        results.append([y.detach().float(), x.grad, *(p.grad for p in layer.parameters())])
+    for got, expected in zip(*results, strict=True):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))

@@ -47,6 +47,10 @@ class Images(Protocol):
     labels: Tensor
     """int64 (n,) on the device, -1 where unlabelled."""
 
+    @property
+    def side(self) -> int:
+        """Of the images, in pixels."""
+
     def batch(self, index: Tensor) -> Batch:
         """The images at these places (n,); part of the step that may be captured."""
 
@@ -73,9 +77,14 @@ class DeviceImages:
         self.images = resize(as_tensor(data.images), size).to(device)
         self.labels = torch.from_numpy(data.labels).to(device)
 
+    @property
+    def side(self) -> int:
+        """Of the images, in pixels."""
+        return self.images.shape[1]
+
     def batch(self, index: Tensor) -> Batch:
         """Gather the images."""
-        return Batch(self.images[index], self.labels[index], index, index)
+        return Batch(self.images.index_select(0, index), self.labels[index], index, index)
 
     def relabelled(self, labels: npt.NDArray[np.int64]) -> DeviceImages:
         """Shares the pixels."""
@@ -110,6 +119,11 @@ class StreamedImages:
         self.labels = torch.from_numpy(data.labels).to(device)
         self._buffer: Tensor | None = None
         self._waiting: queue.Queue[Tensor | BaseException] = queue.Queue(self.AHEAD)
+
+    @property
+    def side(self) -> int:
+        """Of the images, in pixels."""
+        return self._size or int(self._source.shape[1])
 
     def batch(self, index: Tensor) -> Batch:
         """The images that :meth:`fetch` brought."""

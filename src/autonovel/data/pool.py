@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from autonovel.data.decode import MOST_BYTES, Form, UnusableImageError, decode
+from autonovel.data.decode import MOST_BYTES, Form, UnusableImageError, decode_square
 
 Progress = Callable[[int, int], None]
 """Called with how many of how many images are done."""
@@ -27,6 +27,7 @@ FEW = 256
 """Up to this many files are decoded in this process: starting workers would take longer."""
 
 _ENDS = 4096
+_WRITE_EVERY = 32 * 2**20
 
 
 class Verdict(NamedTuple):
@@ -80,7 +81,7 @@ def decode_job(job: Job, pixels: BinaryIO, form: Form, offset: int) -> list[Verd
         try:
             content = read_content(path)
             mark = content_print(content)
-            square = decode(content, form)
+            square = decode_square(content, form)
             pixels.seek(offset + row * row_bytes)
             pixels.write(square.tobytes())
             verdicts.append(Verdict("", mark))
@@ -93,7 +94,8 @@ def read_content(path: str) -> bytes:
     """The bytes of a file; raises UnusableImageError with the reason."""
     try:
         with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            # no more than the file has: reading makes room for all that it is asked for
+            content = file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES) + 1)
     except OSError as error:
         raise UnusableImageError(f"cannot be read ({error.strerror or error})") from None
     if len(content) > MOST_BYTES:
@@ -125,14 +127,21 @@ def _answers(
         waiting.put(job)
     clients = [_Worker(pixel_file, form, offset) for _ in range(min(workers, len(jobs)))]
     threads = [threading.Thread(target=_feed, args=(client, waiting, finished), daemon=True) for client in clients]
+    row_bytes, unwritten = form.size * form.size * form.channels, 0
     try:
         for thread in threads:
             thread.start()
-        for _ in jobs:
-            answer = finished.get()
-            if isinstance(answer, BaseException):
-                raise answer
-            yield answer
+        with pixel_file.open("r+b") as pixels:
+            for _ in jobs:
+                answer = finished.get()
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield answer
+                # this process has nothing else to do: it sees to it that the pixels reach the disk while others come
+                unwritten += len(answer[0].rows) * row_bytes
+                if unwritten >= _WRITE_EVERY:
+                    os.fsync(pixels.fileno())
+                    unwritten = 0
     finally:
         for client in clients:
             client.stop()

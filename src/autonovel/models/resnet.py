@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from autonovel.models.conv import Conv2d
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
 
 
-def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+def _conv(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
+    return Conv2d(inputs, outputs, 3, stride, 1, bias=False)
 
 
-class _FirstConv(nn.Conv2d):
+class _FirstConv(Conv2d):
     """A 3x3 convolution of the image itself.
 
     On CUDA the few channels of an image are filled up with zeros: cuDNN has fast kernels for multiples of eight only.
@@ -55,7 +56,7 @@ class _Residual(PerView):
         elif shortcut == "pool":
             self.shortcut = _PoolShortcut(outputs - inputs, stride)
         else:
-            self.shortcut = Chain(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
+            self.shortcut = Chain(Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         y = F.relu(self.norm1(self.conv1(x), views))
@@ -78,9 +79,7 @@ def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, la
         large: the standard 7x7 stem with max-pooling, for photographs; otherwise one 3x3 convolution.
     """
     if large:
-        stem = Chain(
-            nn.Conv2d(channels, width, 7, 2, 3, bias=False), BatchNorm(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
-        )
+        stem = Chain(Conv2d(channels, width, 7, 2, 3, bias=False), BatchNorm(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     else:
         stem = Chain(_FirstConv(channels, width, 3, 1, 1, bias=False), BatchNorm(width), nn.ReLU())
     blocks: OrderedDict[str, nn.Module] = OrderedDict(stem=stem)

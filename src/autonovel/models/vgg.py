@@ -6,11 +6,12 @@ from collections import OrderedDict
 
 from torch import nn
 
+from autonovel.models.conv import Conv2d
 from autonovel.models.views import BatchNorm, Chain
 
 
 def _block(inputs: int, outputs: int, *, pool: bool) -> Chain:
-    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), BatchNorm(outputs), nn.ReLU()]
+    layers: list[nn.Module] = [Conv2d(inputs, outputs, 3, padding=1), BatchNorm(outputs), nn.ReLU()]
     return Chain(*layers, *([nn.MaxPool2d(2)] if pool else []))
 
 

@@ -1,0 +1,26 @@
+"""How threads wait is set before torch is there, and never against the user's own choice."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+POLICY = "import os, autonovel; print(os.environ.get('OMP_WAIT_POLICY'))"
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "expected"),
+    [
+        (POLICY, {}, "PASSIVE"),
+        (POLICY, {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
+        (POLICY, {"GOMP_SPINCOUNT": "1000"}, "None"),
+        (f"import torch; {POLICY}", {}, "None"),  # too late: torch has read it
+    ],
+)
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(
+    program: str, settings: dict[str, str], expected: str
+) -> None:
+    clean = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    done = subprocess.run([sys.executable, "-c", program], env=clean | settings, capture_output=True, text=True)
+    assert done.stdout.strip() == expected, done.stderr
