@@ -26,6 +26,7 @@ from autonovel.data.augment import make_key
 from autonovel.data.loader import Images
 from autonovel.errors import InputError, TrainingError
 from autonovel.methods import Method, Progress
+from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.settings import Training
 
@@ -312,7 +313,7 @@ class Answers:
 
 
 @torch.no_grad()
-def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
+def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode) -> Answers:
     """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
     net.eval()
     net.precision = mode.precision

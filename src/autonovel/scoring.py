@@ -13,6 +13,7 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
 from autonovel.engine import Answers, Mode, answer
 from autonovel.kmeans import kmeans
+from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.settings import Recipe
 
@@ -25,7 +26,7 @@ def score(
     truth: Truth,
     found: Answers,
     features: Tensor | None,
-    net: Net,
+    net: Net | Consensus,
     recipe: Recipe,
     mode: Mode,
     seed: int,
