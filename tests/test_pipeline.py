@@ -208,6 +208,12 @@ def test_settings_that_cannot_work_are_refused_before_training(
         Pipeline(images, recipe, n_new)
 
 
+def test_no_network_at_all_is_refused(cifar) -> None:
+    recipe = small_recipe()
+    with pytest.raises(InputError, match="--model.networks is 0; it must be at least 1"):
+        Pipeline(cifar[0], replace(recipe, model=replace(recipe.model, networks=0)), 5)
+
+
 def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:
     recipe = small_recipe()
     (tmp_path / "foreign").mkdir()
