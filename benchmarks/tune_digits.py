@@ -25,12 +25,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from autonovel.data.augment import to_float
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import resize
 from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.metrics import cluster_accuracy
+from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.pipeline import Pipeline, restore
 from autonovel.recipes import get_recipe
@@ -79,31 +81,34 @@ def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]
         run = Pipeline(task.data, recipe, task.n_new, seed, mode).run(Run(Path(folder) / "run"))
         seconds = time.perf_counter() - started
         net, recipe = restore(run, mode)
-        losses = np.atleast_1d(run.metrics[-1]["losses"].get("new", 0.0))
+        last = [
+            m["losses"] for m in run.metrics if m["stage"].startswith("joint") and m["epoch"] == recipe.joint.epochs - 1
+        ]
+        losses = np.concatenate([np.atleast_1d(loss.get("new", 0.0)) for loss in last])
+        answers = run.labels
     unlabelled = ~task.data.is_known
     images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
-    by_head = answers_by_head(net, images.to(mode.device), len(losses))
+    by_head = answers_by_head(net, images.to(mode.device))
     probe = task.probe[unlabelled]
     accuracy = [cluster_accuracy(task.classes, clusters[probe]) for clusters in by_head]
     with_others = agreement(by_head)
     return {
-        "acc": accuracy[int(losses.argmin())],
+        "acc": cluster_accuracy(task.classes, answers[probe]),
         "acc_by_head": accuracy,
+        "acc_lowest_loss": accuracy[int(losses.argmin())],
         "acc_most_agreeing": accuracy[int(np.argmax(with_others))],
         "agreement": float(np.mean(with_others)),
-        "loss": float(losses.min()) * len(losses),
+        "loss": float(losses.min()) * recipe.joint.swap.heads,
         "seconds": seconds,
     }
 
 
 @torch.no_grad()
-def answers_by_head(net: Net, images: torch.Tensor, heads: int) -> np.ndarray:
-    """The cluster of every image according to each head, (heads, n)."""
-    found = []
-    for head in range(heads):
-        net.answering_head.fill_(head)
-        found.append(torch.cat([net(part)[2].argmax(1) for part in images.split(1024)]))
-    return torch.stack(found).cpu().numpy()
+def answers_by_head(net: Net | Consensus, images: torch.Tensor) -> np.ndarray:
+    """The cluster of every image according to each head of each network, (heads, n)."""
+    nets = net.nets if isinstance(net, Consensus) else [net]
+    found = [one.head("new", one.features(to_float(images))).argmax(2) for one in nets]
+    return torch.cat(found).cpu().numpy()
 
 
 def agreement(by_head: np.ndarray) -> list[float]:
@@ -174,11 +179,13 @@ def main() -> None:
 def _line(runs: Sequence[dict[str, Any]]) -> str:
     acc = np.array([run["acc"] for run in runs])
     mean = {
-        name: np.mean([run[name] for run in runs]) for name in ("acc_most_agreeing", "agreement", "loss", "seconds")
+        name: np.mean([run[name] for run in runs])
+        for name in ("acc_lowest_loss", "acc_most_agreeing", "agreement", "loss", "seconds")
     }
     return (
-        f"ACC mean {acc.mean():.3f} worst {acc.min():.3f} ({' '.join(f'{a:.3f}' for a in acc)}), most agreeing head "
-        f"{mean['acc_most_agreeing']:.3f}, agreement {mean['agreement']:.3f}, loss {mean['loss']:.3f}, "
+        f"ACC mean {acc.mean():.3f} worst {acc.min():.3f} ({' '.join(f'{a:.3f}' for a in acc)}), head of lowest loss "
+        f"{mean['acc_lowest_loss']:.3f}, most agreeing head {mean['acc_most_agreeing']:.3f}, agreement "
+        f"{mean['agreement']:.3f}, loss {mean['loss']:.3f}, "
         f"{mean['seconds']:.0f} s a run"
     )
 

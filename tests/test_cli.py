@@ -202,12 +202,12 @@ def test_the_same_command_again_does_nothing_and_prints_the_result(cifar: Path, 
 
 
 def test_demo_prints_the_table_and_json(tmp_path: Path) -> None:
-    words = ["demo", "--out", tmp_path / "run", "--device", "cpu", "--supervised.epochs", 1, "--joint.epochs", 1]
+    words = ["demo", "--out", tmp_path / "run", "--device", "cpu", "--joint.epochs", 1, "--model.networks", 2]
     result = autonovel(*words)
     assert result.returncode == 0, result.stderr
     assert "5 new classes among 896 unlabelled images" in result.stdout
     assert "k-means on pixels: ACC 8" in result.stdout
-    for line in ("supervised 1/1", "joint 1/1"):
+    for line in ("supervised 1/1", "joint 1/1", "supervised-2 1/1", "joint-2 1/1"):
         assert line in result.stderr
         assert line not in result.stdout
     pictures = [path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".png"]

@@ -14,6 +14,7 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.pipeline import Pipeline, look_at, restore
+from autonovel.progress import Silent
 from autonovel.recipes import get_recipe
 from autonovel.runs import Run
 from autonovel.settings import Model, Recipe, Swap
@@ -168,6 +169,58 @@ def test_until_stops_after_a_stage_and_the_rest_follows(cifar, tmp_path: Path) -
     assert "acc_new" not in run.summary
 
 
+class Stops(Silent):
+    """Interrupts the work after the first epoch of a stage."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage, self._now = stage, ""
+
+    def start(self, stage: str, epochs: int, done: int) -> None:
+        self._now = stage
+
+    def epoch(self, number: int, losses: object, seconds: float) -> None:
+        if self._now == self._stage:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("objective", "incremental"), [("pairs", True), ("swap", True)])
+def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str, incremental: bool) -> None:
+    one = small_recipe(objective, incremental=incremental)
+    recipe = replace(one, model=replace(one.model, networks=3))
+    single, run = discover(cifar, tmp_path / "single", one), discover(cifar, tmp_path / "run", recipe)
+    stages = ["pretrain", "supervised", "joint"]
+    every = stages + [f"{stage}-{number}" for number in (2, 3) for stage in stages]
+    weights = {stage: run.read_tensors(f"{stage}.safetensors")[0] for stage in every}
+    # the first network is the one that a run with a single network trains, the others start elsewhere
+    first = single.read_tensors("joint.safetensors")[0]
+    assert all(torch.equal(first[name], weights["joint"][name]) for name in first)
+    start = next(name for name in first if name.startswith("backbone.") and name.endswith("weight"))
+    assert not torch.equal(weights["pretrain"][start], weights["pretrain-2"][start])
+    assert not torch.equal(weights["pretrain-3"][start], weights["pretrain-2"][start])
+    assert set(run.summary["seconds"]) == {*stages, "total"}
+    assert set(run.summary["test"]) == {"separate", "single", "fixed"}
+    images, _ = cifar
+    mode = Mode.of("cpu")
+    net, kept = restore(run, mode)
+    answers = look_at(net, kept, images.subset(~images.is_known), mode)
+    assert answers.new is not None
+    assert answers.new.argmax(1).tolist() == run.labels.tolist()
+    assert answers.joint.shape == (100, 10)
+    torch.testing.assert_close(answers.joint.sum(1), torch.ones(100))
+    assert run.features.shape == (100, 3 * single.features.shape[1])
+    # stopped within the second network and gone on with: the very same weights and answers
+    out = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        discover(cifar, out, recipe, reporter=Stops("joint-2"))
+    assert not (out / "joint-2.safetensors").exists()
+    resumed = discover(cifar, out, recipe)
+    for stage in every:
+        state = resumed.read_tensors(f"{stage}.safetensors")[0]
+        assert all(torch.equal(state[name], weights[stage][name]) for name in state)
+    assert resumed.labels.tolist() == run.labels.tolist()
+    assert [m["stage"] for m in resumed.metrics] == [m["stage"] for m in run.metrics]
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -193,6 +246,12 @@ def test_settings_that_cannot_work_are_refused_before_training(
         return
     with pytest.raises(InputError, match=sentence):
         Pipeline(images, recipe, n_new)
+
+
+def test_no_network_at_all_is_refused(cifar) -> None:
+    recipe = small_recipe()
+    with pytest.raises(InputError, match="--model.networks is 0; it must be at least 1"):
+        Pipeline(cifar[0], replace(recipe, model=replace(recipe.model, networks=0)), 5)
 
 
 def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from autonovel.distributed import ALONE, World, current
 from autonovel.errors import InputError, TrainingError
 from autonovel.folders import user_cache
 from autonovel.methods import Method, Progress
+from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.settings import Training
 
@@ -375,7 +376,7 @@ class Answers:
 
 
 @torch.no_grad()
-def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
+def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode) -> Answers:
     """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
     net.eval()
     features, joint, new = [], [], []
@@ -390,7 +391,9 @@ def answer(net: Net, images: Iterable[Tensor], mode: Mode) -> Answers:
     return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
 
 
-def answer_together(net: Net, images: Images, mode: Mode, places: npt.NDArray[np.int64] | None = None) -> Answers:
+def answer_together(
+    net: Net | Consensus, images: Images, mode: Mode, places: npt.NDArray[np.int64] | None = None
+) -> Answers:
     """:func:`answer` for images of a data set (all when no places are given), which the processes share among them."""
     places = np.arange(len(images.labels)) if places is None else places
     world, n = mode.world, len(places)

@@ -22,6 +22,7 @@ from autonovel.methods import Method, Progress
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
+from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, build, seeded
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Silent
@@ -32,6 +33,9 @@ from autonovel.settings import Recipe, from_dict
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
+
+MATCHED_BY = 20_000
+"""Images by which the clusters of several networks are matched."""
 
 
 @dataclass
@@ -126,19 +130,42 @@ class Pipeline:
         assert n_new is not None
         joint = joint_method(self.recipe, self.data.n_known, n_new)
         seconds["joint"] = self._do_stage("joint", joint, net, images, run)
-        found = answer_together(net, images, self.mode, unlabelled)
+        whole: Net | Consensus = net
+        if self.recipe.model.networks > 1:
+            others = [
+                self._another(number, net, joint, images, run, seconds)
+                for number in range(2, self.recipe.model.networks + 1)
+            ]
+            sample = unlabelled[:: -(-len(unlabelled) // MATCHED_BY)]
+            with not_captured(self.mode):
+                whole = Consensus.of([net, *others], images.chunks(sample))
+            run.write_tensors("consensus.safetensors", {"places": whole.places})
+        found = answer_together(whole, images, self.mode, unlabelled)
         summary = self._summary(found, n_new, estimate) | {
             "seconds": seconds | {"total": time.perf_counter() - started}
         }
         if truth is not None:
             with not_captured(self.mode):
-                summary |= score(self.data, truth, found, baseline, net, self.recipe, self.mode, self.seed)
+                summary |= score(self.data, truth, found, baseline, whole, self.recipe, self.mode, self.seed)
         self._write(run, found, summary)
 
     def _pretrain(self) -> Method | None:
         kinds: dict[str, Callable[..., Method]] = {"rotation": Rotation, "prototypical": Prototypical}
         settings = self.recipe.pretrain
         return kinds[settings.method](settings) if settings.method != "none" else None
+
+    def _another(
+        self, number: int, first: Net, joint: Method, images: Images, run: Run, seconds: dict[str, float]
+    ) -> Net:
+        """Train a further network through all stages, from first weights of its own."""
+        net = self._empty_net(number).to(self.mode.device)
+        net.mean.copy_(first.mean)
+        net.std.copy_(first.std)
+        supervised = KnownClasses(self.recipe, self.data.n_known) if self.data.n_known else None
+        for stage, method in (("pretrain", self._pretrain()), ("supervised", supervised), ("joint", joint)):
+            if method is not None:
+                seconds[stage] += self._do_stage(_numbered(stage, number), method, net, images, run)
+        return net
 
     def _do_stage(self, stage: str, method: Method, net: Net, images: Images, run: Run) -> float:
         """Train a stage, or read what it left; returns its seconds."""
@@ -152,7 +179,7 @@ class Pipeline:
             state, metadata = run.read_tensors(file)
             net.load_state_dict(state)
             return float(metadata["seconds"])
-        if stage == "pretrain" and isinstance(method, Prototypical):
+        if isinstance(method, Prototypical):
             # what a class looks like is learned later from classes that this stage does not see
             images = images.relabelled(plan_probes(self.data, self.recipe, self.seed).train_labels)
         checkpoint = StageCheckpoint(run, stage)
@@ -205,9 +232,9 @@ class Pipeline:
         self.reporter.message(f"estimate ({estimate.method}): {estimate.n_new} new classes, between {low} and {high}")
         return estimate
 
-    def _empty_net(self) -> Net:
+    def _empty_net(self, number: int = 1) -> Net:
         size = self.recipe.model.size or self.data.images.shape[1]
-        with seeded(self.seed, "backbone"):
+        with seeded(self.seed, _numbered("backbone", number)):
             return build(self.recipe.model, channels=self.data.channels, size=size)
 
     def _rehearse(self) -> None:
@@ -271,10 +298,11 @@ class Pipeline:
             ("supervised", ("supervised",), "labelled"),
         ):
             same = same and alike[data] and all(getattr(self.recipe, name) == getattr(other, name) for name in settings)
-            file = f"{stage}.safetensors"
-            if same and source.has(file) and not (run.path / file).exists():
-                shutil.copyfile(source.path / file, run.path / f".{file}.part")
-                (run.path / f".{file}.part").replace(run.path / file)
+            for number in range(1, self.recipe.model.networks + 1):
+                file = f"{_numbered(stage, number)}.safetensors"
+                if same and source.has(file) and not (run.path / file).exists():
+                    shutil.copyfile(source.path / file, run.path / f".{file}.part")
+                    (run.path / f".{file}.part").replace(run.path / file)
 
     def _summary(self, found: Answers, n_new: int, estimate: ClassEstimate | None) -> dict[str, Any]:
         assert found.new is not None
@@ -309,21 +337,27 @@ class Pipeline:
         run.write_json("summary.json", summary)  # last: its presence says that all is there
 
 
-def restore(run: Run, mode: Mode) -> tuple[Net, Recipe]:
-    """The trained network of a finished run."""
+def restore(run: Run, mode: Mode) -> tuple[Net | Consensus, Recipe]:
+    """The trained network of a finished run, or its networks as one."""
     settings = run.config["run"]
     recipe = from_dict(Recipe, settings["recipe"])
     height, _, channels = settings["data"]["shape"]
-    net = build(recipe.model, channels=channels, size=recipe.model.size or height)
     n_known, n_new = len(settings["data"]["class_names"]), run.summary["n_new"]
-    if n_known:
-        KnownClasses(recipe, n_known).prepare(net)
-    joint_method(recipe, n_known, n_new).prepare(net)
-    net.load_state_dict(run.read_tensors("joint.safetensors")[0])
-    return net.to(mode.device, memory_format=torch.channels_last).eval(), recipe  # type: ignore[call-overload]
+    nets = []
+    for number in range(1, recipe.model.networks + 1):
+        net = build(recipe.model, channels=channels, size=recipe.model.size or height)
+        if n_known:
+            KnownClasses(recipe, n_known).prepare(net)
+        joint_method(recipe, n_known, n_new).prepare(net)
+        net.load_state_dict(run.read_tensors(f"{_numbered('joint', number)}.safetensors")[0])
+        nets.append(net)
+    whole: Net | Consensus = nets[0]
+    if len(nets) > 1:
+        whole = Consensus(nets, run.read_tensors("consensus.safetensors")[0]["places"])
+    return whole.to(mode.device, memory_format=torch.channels_last).eval(), recipe  # type: ignore[call-overload]
 
 
-def look_at(net: Net, recipe: Recipe, images: ImageSet, mode: Mode) -> Answers:
+def look_at(net: Net | Consensus, recipe: Recipe, images: ImageSet, mode: Mode) -> Answers:
     """The network's answers for images of any size."""
     return answer(net, put_on(mode.device, images, size=recipe.model.size).chunks(), mode)
 
@@ -346,6 +380,11 @@ def _fingerprint(data: ImageSet, places: npt.NDArray[np.int64], *, labels: bool 
         digest.update(repr(data.class_names).encode())
         digest.update(np.ascontiguousarray(data.labels[places]).tobytes())
     return digest.hexdigest()
+
+
+def _numbered(name: str, number: int) -> str:
+    """The name of a stage for the first, second, ... network: 'joint', 'joint-2', ..."""
+    return name if number == 1 else f"{name}-{number}"
 
 
 def _plain(value: Any) -> Any:
@@ -424,4 +463,10 @@ def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
     rows += [(f"joint.swap.{name}", getattr(swap, name), 1) for name in ones]
     rows += [(f"joint.swap.{name}", getattr(swap, name), 0) for name in ("over_factor", "small_views")]
     rows += [("joint.swap.small_size", swap.small_size, 8 if swap.small_views else 0)]
-    return [*rows, ("model.width", recipe.model.width, 1), ("model.size", recipe.model.size, 0)]
+    model = recipe.model
+    return [
+        *rows,
+        ("model.width", model.width, 1),
+        ("model.size", model.size, 0),
+        ("model.networks", model.networks, 1),
+    ]

@@ -4,7 +4,8 @@
 
     config.json         the whole recipe, the data, versions, seed: what makes this run this run
     metrics.jsonl       one line per epoch and stage
-    STAGE.safetensors   the network after a finished stage
+    STAGE.safetensors   the network after a finished stage; STAGE-2 is that of the second network, where there are several
+    consensus.safetensors   which cluster of each head of several networks is which new class
     state/              what an unfinished stage needs to go on
     predictions.csv     one row per unlabelled image
     features.npy        the same rows: features, float16

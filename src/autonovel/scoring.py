@@ -14,6 +14,7 @@ from autonovel.data.loader import put_on
 from autonovel.distributed import Jobs
 from autonovel.engine import Answers, Mode, answer_together
 from autonovel.kmeans import kmeans
+from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.settings import Recipe
 
@@ -26,7 +27,7 @@ def score(
     truth: Truth,
     found: Answers,
     features: Tensor | None,
-    net: Net,
+    net: Net | Consensus,
     recipe: Recipe,
     mode: Mode,
     seed: int,

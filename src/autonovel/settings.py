@@ -59,6 +59,9 @@ class Model:
     """What turns a feature into class scores. mlp has one hidden layer; cosine compares directions (for swap)."""
     size: int = 0
     """Images are resized to this many pixels before training; 0 leaves them as they are."""
+    networks: int = 1
+    """Networks that are trained one after the other, each from first weights of its own. With more than one, all heads of
+    all of them answer together: clusters are matched and probabilities averaged. Takes so many times the time."""
     sync_norm: bool = True
     """Where several processes share a batch (torchrun): normalise by the statistics of the whole batch, which gives what one
     process gives, or of each process's part, which sends less."""
