@@ -37,7 +37,8 @@ def test_both_sides_have_the_same_losses(stage: str) -> None:
     pixels, labels = (torch.from_numpy(part) for part in speed.make_data(40, 16))
     if stage == "supervised":
         pixels, labels = pixels[labels >= 0], labels[labels >= 0]
-    batch = Batch(pixels, labels, torch.arange(len(labels)))
+    places = torch.arange(len(labels))
+    batch = Batch(pixels, labels, places, places)
     ours = method.step(net, batch, Progress(torch.tensor(1), torch.tensor(0.3)))
     view = to_float(pixels)
     views = list(quarter_turns(view).chunk(4)) if stage == "rotation" else [view, view]

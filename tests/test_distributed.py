@@ -26,7 +26,7 @@ from autonovel.errors import InputError
 from autonovel.launch import Launch, launched
 from autonovel.runs import SharedRun, load
 from tests.small_data import write_small_cifar10
-from tests.together import ESTIMATORS, KINDS, LONG, estimate, long, short, train_kind
+from tests.together import ESTIMATORS, KINDS, LONG, estimate, exact, long, short, train_kind
 
 TIMEOUT = 150
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
@@ -159,7 +159,7 @@ def assert_same(one: dict, two: dict, atol: float) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_train_as_one(kind: str, together: dict) -> None:
-    one, two = short(kind, Mode.of("cpu")), together["short"][kind]
+    one, two = short(kind, exact()), together["short"][kind]
     assert_same(one, two, 1e-9)
     np.testing.assert_allclose(two["weights"], one["weights"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(two["features"], one["features"], rtol=0, atol=1e-8)
@@ -167,7 +167,7 @@ def test_two_processes_train_as_one(kind: str, together: dict) -> None:
 
 @pytest.mark.parametrize("kind", LONG)
 def test_two_processes_stay_with_one_for_20_steps_in_single_precision(kind: str, together: dict) -> None:
-    one = long(kind, Mode.of("cpu"))
+    one = long(kind, exact())
     assert_same(one, together["long"][kind], 1e-5)
     assert one["losses"][0] != one["losses"][-1]
 
@@ -199,7 +199,7 @@ def test_sums_over_one_process_change_nothing(kind: str, device: str, compiled: 
 
 
 def test_statistics_of_each_process_are_another_training(together: dict) -> None:
-    one, two = short("local", Mode.of("cpu")), together["short"]["local"]
+    one, two = short("local", exact()), together["short"]["local"]
     gap = np.abs(np.subtract(one["weights"], two["weights"]))
     assert np.isfinite(gap).all()
     assert gap.max() > 1e-4
@@ -226,7 +226,7 @@ STAGES = ("pretrain", "supervised", "joint")
 def discovery(cifar: Path, out: Path, *more: object) -> list[str]:
     words = f"""
         discover --data cifar10 --root {cifar} --unverified --out {out} --n-new 5 --device cpu --incremental
-        --model.backbone small --model.width 4 --model.size 16 --pretrain.epochs 1 --pretrain.batch 51
+        --model.backbone small --model.width 4 --model.size 12 --pretrain.epochs 1 --pretrain.batch 51
         --pretrain.lr 0.001 --supervised.epochs 1 --supervised.batch 50 --supervised.lr 0.001 --joint.epochs {EPOCHS}
         --joint.batch 51 --joint.lr 0.001 --joint.ramp 5
     """
