@@ -89,7 +89,7 @@ def run_ours(options: argparse.Namespace) -> None:
     steps = len(method.order(data.labels.cpu(), 0))
     how = {
         "threads": torch.get_num_threads(),
-        "waiting": os.environ.get("OMP_WAIT_POLICY"),
+        "spins": os.environ.get("GOMP_SPINCOUNT"),
         "precision": str(mode.precision_for(options.size)).removeprefix("torch."),
         "compiled": mode.compiled,
         "captured": mode.captured,
@@ -111,7 +111,7 @@ def run_plain(options: argparse.Namespace) -> None:
     steps, number = len(loop.loader), 0
     how = {
         "threads": torch.get_num_threads(),
-        "waiting": os.environ.get("OMP_WAIT_POLICY"),
+        "spins": os.environ.get("GOMP_SPINCOUNT"),
         "precision": "float32",
         "workers": options.workers,
     }

@@ -6,19 +6,21 @@ import sys
 
 import pytest
 
-POLICY = "import os, autonovel; print(os.environ.get('OMP_WAIT_POLICY'))"
+from autonovel.cpu import SPINS
+
+POLICY = "import os, autonovel; print(os.environ.get('GOMP_SPINCOUNT'))"
 
 
 @pytest.mark.parametrize(
     ("program", "settings", "expected"),
     [
-        (POLICY, {}, "PASSIVE"),
-        (POLICY, {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
-        (POLICY, {"GOMP_SPINCOUNT": "1000"}, "None"),
+        (POLICY, {}, SPINS),
+        (POLICY, {"OMP_WAIT_POLICY": "ACTIVE"}, "None"),
+        (POLICY, {"GOMP_SPINCOUNT": "1000"}, "1000"),
         (f"import torch; {POLICY}", {}, "None"),  # too late: torch has read it
     ],
 )
-def test_waiting_threads_sleep_unless_the_user_says_otherwise(
+def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise(
     program: str, settings: dict[str, str], expected: str
 ) -> None:
     clean = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
