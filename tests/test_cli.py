@@ -104,6 +104,16 @@ def test_help_does_not_import_torch() -> None:
     assert result.stdout.splitlines()[-1] == "False", result.stderr
 
 
+@pytest.mark.parametrize("words", ["--help", "recipes", "recipes cifar10", "discover --help"])
+def test_a_reader_that_stops_early_is_no_error(words: str) -> None:
+    command = [sys.executable, "-u", "-m", "autonovel", *words.split()]  # unbuffered: every line meets the closed pipe
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
 def test_recipes_are_listed_and_shown() -> None:
     listed = autonovel("recipes")
     assert listed.returncode == 0
