@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -18,5 +19,7 @@ def side_by_side(jobs: Sequence[Callable[[], T]], at_once: int | None = None) ->
     """
     if not jobs:
         return []
+    # CUDA otherwise loads the code of an operation on its first use, which breaks the capture of a step in another thread
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     with ThreadPoolExecutor(at_once or len(jobs)) as pool:
         return list(pool.map(lambda job: job(), jobs))
