@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from autonovel.data.augment import make_view, quarter_turns
 from autonovel.data.loader import Batch, host_generator, shuffled
 from autonovel.errors import InputError
 from autonovel.methods import Progress
+from autonovel.models.layers import Linear
 from autonovel.models.net import Net
 from autonovel.settings import Pretrain
 
@@ -22,7 +23,7 @@ class Rotation:
 
     def prepare(self, net: Net) -> None:
         """Add a head for the four rotations."""
-        net.heads["pretext"] = nn.Linear(net.n_features, 4)
+        net.heads["pretext"] = Linear(net.n_features, 4)
 
     def order(self, labels: Tensor, *key: object) -> Tensor:
         """One shuffled pass over all images."""

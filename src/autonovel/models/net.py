@@ -14,6 +14,7 @@ from autonovel.data.augment import make_key, to_float
 from autonovel.distributed import Share
 from autonovel.errors import InputError
 from autonovel.models import resnet, vgg
+from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
 from autonovel.settings import Model, Swap
 
@@ -37,8 +38,7 @@ def cosines(x: Tensor, directions: Tensor) -> Tensor:
 
     In float32 always: the balanced targets divide them by a small epsilon, which would show the rounding of bfloat16.
     """
-    with torch.autocast(x.device.type, enabled=False):
-        return F.normalize(x.float(), dim=-1) @ F.normalize(directions, dim=-1).transpose(-1, -2)
+    return F.normalize(x.float(), dim=-1) @ F.normalize(directions, dim=-1).transpose(-1, -2)
 
 
 class Heads(nn.ModuleList, PerView):
@@ -118,20 +118,18 @@ class Net(nn.Module):
 
     def features(self, x: Tensor, views: int = 1) -> Tensor:
         """Images (n, c, h, w) in [0, 1] to features (n, d); several views of a batch follow each other in n."""
-        x = (x - self.mean) / self.std
+        x = ((x - self.mean) / self.std).to(self.precision)
         blocks = list(self.backbone)
-        with self._cast(x):
-            with torch.no_grad():
-                for block in blocks[: self._n_frozen]:
-                    x = pass_through(block, x, views)
-            for block in blocks[self._n_frozen :]:
+        with torch.no_grad():
+            for block in blocks[: self._n_frozen]:
                 x = pass_through(block, x, views)
+        for block in blocks[self._n_frozen :]:
+            x = pass_through(block, x, views)
         return x.float() if self._share is None or not self.training else self._share.gather(x.float())
 
     def head(self, name: str, features: Tensor, views: int = 1) -> Tensor:
         """Scores of the head of this name."""
-        with self._cast(features):
-            return pass_through(self.heads[name], features, views).float()
+        return pass_through(self.heads[name], features.to(self.precision), views).float()
 
     def features_of(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Features of each view of a batch, as if it passed alone. On CUDA, views of one size pass together."""
@@ -148,11 +146,6 @@ class Net(nn.Module):
         if len(features) == 1 or features[0].device.type != "cuda":
             return [self.head(name, z) for z in features]
         return list(self.head(name, torch.cat(list(features)), len(features)).chunk(len(features), -2))
-
-    def _cast(self, x: Tensor) -> torch.autocast:
-        return torch.autocast(
-            x.device.type, self.precision, enabled=self.precision != torch.float32, cache_enabled=False
-        )
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """What prediction needs, from uint8 images (n, h, w, c): features, joint scores and scores of the new classes.
@@ -178,7 +171,7 @@ class Net(nn.Module):
     def extend_known(self, n_new: int) -> None:
         """Add rows for the new classes to the known head: random weights, bias below all old ones."""
         old = _last_linear(self.heads["known"])
-        wide = nn.Linear(old.in_features, old.out_features + n_new)
+        wide = Linear(old.in_features, old.out_features + n_new)
         with torch.no_grad():
             wide.weight[: old.out_features] = old.weight
             wide.bias[: old.out_features] = old.bias
@@ -225,8 +218,8 @@ def make_head(kind: str, inputs: int, outputs: int, temperature: float) -> nn.Mo
         return Cosine(inputs, outputs, temperature)
     if kind == "mlp":
         hidden = max(1, inputs // 2)
-        return Chain(nn.Linear(inputs, hidden), BatchNorm(hidden), nn.ReLU(), nn.Linear(hidden, outputs))
-    return nn.Linear(inputs, outputs)
+        return Chain(Linear(inputs, hidden), BatchNorm(hidden), nn.ReLU(), Linear(hidden, outputs))
+    return Linear(inputs, outputs)
 
 
 class ProjectedHeads(PerView):
@@ -239,7 +232,7 @@ class ProjectedHeads(PerView):
     def __init__(self, inputs: int, outputs: int, swap: Swap) -> None:
         super().__init__()
         wide = swap.heads * swap.hidden
-        self.hidden = Chain(nn.Linear(inputs, wide), BatchNorm(wide), nn.ReLU())
+        self.hidden = Chain(Linear(inputs, wide), BatchNorm(wide), nn.ReLU())
         bound = swap.hidden**-0.5
         self.weight = nn.Parameter(torch.empty(swap.heads, swap.hidden, swap.projection).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(swap.heads, 1, swap.projection).uniform_(-bound, bound))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from autonovel.models.conv import Conv2d
+from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
 
 
@@ -28,7 +28,7 @@ class _FirstConv(Conv2d):
 
     def _filled_up(self, x: Tensor) -> Tensor:
         extra = (0, 0, 0, 0, 0, -self.in_channels % 8)
-        return F.conv2d(F.pad(x, extra), F.pad(self.weight, extra), padding=1)
+        return F.conv2d(F.pad(x, extra), F.pad(self.weight.to(x.dtype), extra), padding=1)
 
 
 class _PoolShortcut(nn.Module):

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from autonovel.models.conv import Conv2d
+from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, Chain
 
 
