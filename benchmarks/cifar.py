@@ -16,6 +16,7 @@ import json
 import threading
 import time
 import traceback
+from collections import defaultdict
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -37,6 +38,8 @@ from autonovel.runs import Run
 from autonovel.settings import Recipe
 
 _writing = threading.Lock()
+_rotated: dict[str, threading.Event] = defaultdict(threading.Event)
+"""Plans whose first stage is done, or has failed."""
 
 
 class Log(Silent):
@@ -79,6 +82,9 @@ def main(arguments: list[str] | None = None) -> None:
             except Exception:
                 print(f"FAILED {plan}\n{traceback.format_exc()}", flush=True)
 
+    for plans in args.plans:
+        for plan in plans.split(","):
+            _rotated[plan].clear()
     side_by_side([lambda p=plans: chain(p) for plans in args.plans])
     print("ALL DONE", flush=True)
 
@@ -97,6 +103,10 @@ class Plan:
 
     def paper(self) -> None:
         recipe = self._recipe(self.benchmark, self.kind)
+        try:
+            self._run("start", recipe, until="pretrain")
+        finally:
+            _rotated[self.plan].set()
         start = self._run("start", recipe, until="supervised")
         cells = [(seed, False) for seed in range(self.args.seeds)]
         cells += [(seed, True) for seed in range(self.args.incremental_seeds)]
@@ -119,14 +129,14 @@ class Plan:
         self.images = replace(self.images, labels=np.full_like(self.images.labels, UNKNOWN), class_names=())
         self.truth = replace(self.truth, test_images=None)
         recipe = self._recipe("cluster")
-        waits = f"paper-{self.benchmark}" in [plan for plans in self.args.plans for plan in plans.split(",")]
+        paper = f"paper-{self.benchmark}"
+        start = Run(self.args.work / f"{paper}-start")
 
         def with_rotation(name: str, consistency: float) -> None:
-            start = Run(self.args.work / f"paper-{self.benchmark}-start")
-            while waits and not start.has("pretrain.safetensors"):
-                time.sleep(2)
+            if any(paper in plans.split(",") and self.plan not in plans for plans in self.args.plans):
+                _rotated[paper].wait()
             settings = replace(recipe, joint=replace(recipe.joint, consistency=consistency))
-            self._run(name, settings, start_from=start if waits else None)
+            self._run(name, settings, start_from=start if start.has("pretrain.safetensors") else None)
 
         def from_nothing() -> None:
             self._run("no-rotation", replace(recipe, pretrain=replace(recipe.pretrain, method="none")))

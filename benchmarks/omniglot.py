@@ -30,7 +30,7 @@ import torch
 from autonovel.data.benchmarks import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import host_generator, put_on
-from autonovel.engine import Mode, answer
+from autonovel.engine import Mode, answer, not_captured
 from autonovel.estimate import estimate_classes
 from autonovel.kmeans import kmeans
 from autonovel.metrics import cluster_accuracy
@@ -156,6 +156,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--drawings", type=int, help="only this many of each character: to try the script")
     args = parser.parse_args(arguments)
     args.results.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # for runs side by side, before CUDA is first used
 
     began = time.perf_counter()
     images, truth = load_benchmark("omniglot", args.root)
@@ -212,7 +213,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     def kmeans_accuracy(stage: str, name: str) -> float:
         points = torch.from_numpy(features[stage][name]).to(mode.device)
-        found = kmeans(points, len(alphabets[name]), seed=args.seed).labels.cpu().numpy()
+        with not_captured(mode):
+            found = kmeans(points, len(alphabets[name]), seed=args.seed).labels.cpu().numpy()
         return cluster_accuracy(own_labels[name], found)
 
     def work(name: str, estimates: Callable[[], dict[str, Any]]) -> dict[str, Any]:

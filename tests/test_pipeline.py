@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import autonovel as an
+from autonovel import pipeline
 from autonovel.data.images import ImageSet, Truth
 from autonovel.engine import Mode
 from autonovel.errors import InputError
+from autonovel.estimate import ClassEstimate
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
 from autonovel.recipes import get_recipe
@@ -135,6 +137,24 @@ def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp
     with pytest.raises(InputError, match="has other labelled images"):
         discover((images.subset(np.arange(5, len(images))), truth), tmp_path / "fourth", labelled_only,
                  start_from=first.path)  # fmt: skip
+
+
+def test_a_cosine_head_of_another_temperature_is_not_taken_over(cifar, tmp_path: Path) -> None:
+    recipe = small_recipe("swap")
+    first = discover(cifar, tmp_path / "first", recipe)
+    same = discover(cifar, tmp_path / "same", recipe, seed=1, start_from=first.path)
+    assert {m["stage"] for m in same.metrics} == {"joint"}
+    swap = replace(recipe.joint.swap, temperature=0.5 * recipe.joint.swap.temperature)
+    colder = replace(recipe, joint=replace(recipe.joint, swap=swap))
+    second = discover(cifar, tmp_path / "second", colder, start_from=first.path)
+    assert {m["stage"] for m in second.metrics} == {"supervised", "joint"}
+
+
+def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = ClassEstimate(1, (1, 1), {"k": [1.0], "silhouette": [0.0]}, "silhouette")
+    monkeypatch.setattr(pipeline, "estimate_from", lambda *_: one)
+    with pytest.raises(InputError, match="looks like a single new class; give --n-new 2"):
+        Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
 
 
 def test_rotation_serves_for_other_labels_of_the_same_images(cifar, tmp_path: Path) -> None:

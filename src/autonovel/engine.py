@@ -67,7 +67,8 @@ class Mode:
     def of(cls, device: str = "auto") -> Mode:
         """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto', together with the processes that this one has joined.
 
-        The environment variable AUTONOVEL_STEP=eager leaves the step on CUDA uncompiled and uncaptured.
+        Environment variables: AUTONOVEL_STEP=eager leaves the step on CUDA uncompiled and uncaptured;
+        AUTONOVEL_PRECISION=float32 keeps matrix work in float32 also where bfloat16 is faster.
         """
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -76,10 +77,11 @@ class Mode:
             raise InputError(f"There is no device '{device}'; choose cpu, cuda or auto.")
         if kind == "cuda" and not torch.cuda.is_available():
             raise InputError("There is no CUDA device that torch can use here; choose --device cpu.")
+        low = torch.float32 if os.environ.get("AUTONOVEL_PRECISION") == "float32" else torch.bfloat16
         if kind == "cuda":
             fast = os.environ.get("AUTONOVEL_STEP") != "eager"
-            return cls(torch.device(device), torch.bfloat16, compiled=fast, captured=fast, world=current())
-        return cls(torch.device("cpu"), torch.bfloat16 if cpu.has_bfloat16() else torch.float32, world=current())
+            return cls(torch.device(device), low, compiled=fast, captured=fast, world=current())
+        return cls(torch.device("cpu"), low if cpu.has_bfloat16() else torch.float32, world=current())
 
     def precision_for(self, side: int) -> torch.dtype:
         """The precision for images with this side."""

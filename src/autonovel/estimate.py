@@ -36,7 +36,7 @@ class ClassEstimate:
     n_new: int
     """Number of new classes."""
     interval: tuple[int, int]
-    """`calibrated`: a range that holds the true number with the probability asked for, by the errors made on known
+    """`calibrated`: a range that is to hold the true number with the probability asked for, by the errors made on known
     classes. `paper` and `silhouette`: the range of the answers over the splits."""
     curve: dict[str, list[float]]
     """What was looked at, as lists of one length, ready to draw. `paper` and `silhouette`: `k`, `accuracy` (of the

@@ -19,7 +19,8 @@ def side_by_side(jobs: Sequence[Callable[[], T]], at_once: int | None = None) ->
     """
     if not jobs:
         return []
-    # CUDA otherwise loads the code of an operation on its first use, which breaks the capture of a step in another thread
+    # CUDA otherwise loads the code of an operation on its first use, which breaks the capture of a step in another thread;
+    # helps where CUDA has not been used before
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     with ThreadPoolExecutor(at_once or len(jobs)) as pool:
         return list(pool.map(lambda job: job(), jobs))

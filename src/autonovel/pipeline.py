@@ -104,7 +104,8 @@ class Pipeline:
         unlabelled = np.flatnonzero(~self.data.is_known)
         net = self._empty_net().to(self.mode.device)
         sample = np.linspace(0, len(self.data) - 1, min(len(self.data), STATISTICS_FROM)).astype(np.int64)
-        net.set_statistics(images.chunks(sample))
+        with not_captured(self.mode):
+            net.set_statistics(images.chunks(sample))
         seconds: dict[str, float] = {}
 
         pretrain = self._pretrain()
@@ -128,6 +129,8 @@ class Pipeline:
             return
         n_new = self.n_new if estimate is None else estimate.n_new
         assert n_new is not None
+        if n_new < 2:
+            raise InputError("The pile looks like a single new class; give --n-new 2 or more to sort it all the same.")
         joint = joint_method(self.recipe, self.data.n_known, n_new)
         seconds["joint"] = self._do_stage("joint", joint, net, images, run)
         whole: Net | Consensus = net
@@ -138,7 +141,9 @@ class Pipeline:
             ]
             sample = unlabelled[:: -(-len(unlabelled) // MATCHED_BY)]
             with not_captured(self.mode):
-                whole = Consensus.of([net, *others], images.chunks(sample))
+                whole = Consensus.of([net, *others], images.chunks(sample), self.mode.precision_for(images.side))
+            # several processes must agree, although a GPU may round a close decision either way
+            whole.places.copy_(self.mode.world.from_first(whole.places.cpu))
             run.write_tensors("consensus.safetensors", {"places": whole.places})
         found = answer_together(whole, images, self.mode, unlabelled)
         summary = self._summary(found, n_new, estimate) | {
@@ -298,6 +303,10 @@ class Pipeline:
             ("supervised", ("supervised",), "labelled"),
         ):
             same = same and alike[data] and all(getattr(self.recipe, name) == getattr(other, name) for name in settings)
+            if (
+                stage == "supervised" and self.recipe.model.head == "cosine"
+            ):  # whose scores have the temperature in them
+                same = same and self.recipe.joint.swap.temperature == other.joint.swap.temperature
             for number in range(1, self.recipe.model.networks + 1):
                 file = f"{_numbered(stage, number)}.safetensors"
                 if same and source.has(file) and not (run.path / file).exists():
@@ -314,7 +323,7 @@ class Pipeline:
             "n_new_interval": None if estimate is None else list(estimate.interval),
             "images": {"known": known, "unlabelled": len(self.data) - known},
             "cluster_sizes": np.bincount(found.new.argmax(1).numpy(), minlength=n_new).tolist(),
-            "device": describe_device(self.mode),
+            "device": describe_device(self.mode, self.recipe.model.size or self.data.images.shape[1]),
             "seed": self.seed,
             "recipe": self.recipe.name,
             "preset": self.recipe.preset,
@@ -362,12 +371,13 @@ def look_at(net: Net | Consensus, recipe: Recipe, images: ImageSet, mode: Mode) 
     return answer(net, put_on(mode.device, images, size=recipe.model.size).chunks(), mode)
 
 
-def describe_device(mode: Mode) -> str:
-    """The device in words."""
+def describe_device(mode: Mode, side: int) -> str:
+    """The device in words, for images with this side."""
     many = f"{mode.world.size} processes, each " if mode.world.several else ""
     if mode.device.type == "cuda":
         return f"{many}cuda: {torch.cuda.get_device_name(mode.device)}"
-    return f"{many}cpu: {torch.get_num_threads()} threads"
+    precision = str(mode.precision_for(side)).removeprefix("torch.")
+    return f"{many}cpu: {torch.get_num_threads()} threads, {precision}"
 
 
 def _fingerprint(data: ImageSet, places: npt.NDArray[np.int64], *, labels: bool = True) -> str:

@@ -71,7 +71,7 @@ def test_networks_that_differ_only_in_their_numbers_answer_as_one_of_them(kind: 
         for name in ("heads.known.weight", "heads.known.bias"):
             state[name] = state[name][rows]
     other.load_state_dict(state)
-    together = Consensus.of([net, other], images.split(25))
+    together = Consensus.of([net, other], images.split(25), torch.float32)
     features, joint, new = together(images)
     z = net.features(images.permute(0, 3, 1, 2).float() / 255)
     heads = net.head("new", z).softmax(2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from autonovel.models.net import Net, build, make_head, seeded
+from autonovel.models.net import Heads, Net, build, make_head, seeded
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model
 
@@ -97,10 +97,16 @@ def test_views_together_give_features_gradients_and_statistics_of_views_alone(
         torch.testing.assert_close(value, alone.state_dict()[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_views_of_several_sizes_keep_their_order() -> None:
+@pytest.mark.parametrize("sides", [(16,), (16, 16), (16, 8, 16, 8), (8, 16, 16)])
+def test_views_of_several_sizes_keep_their_order(sides: tuple[int, ...]) -> None:
     net = _net("resnet18")
+    net.heads["new"] = Heads([make_head("mlp", net.n_features, 4, 0.1) for _ in range(2)])
     other = copy.deepcopy(net)
-    views = [torch.rand(5, 1, side, side) for side in (16, 8, 16, 8)]
-    got, want = net.features_of(views), [other.features(view) for view in views]
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.rand(9, 1, side, side, generator=generator) for side in sides]
+    got, want = net._features_together(views), [other.features(view) for view in views]
     for a, b in zip(got, want, strict=True):
-        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    for name in ("known", "new"):
+        for a, b in zip(net._head_together(name, want), [other.head(name, z) for z in want], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)

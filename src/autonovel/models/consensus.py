@@ -32,11 +32,12 @@ class Consensus(nn.Module):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, nets: Sequence[Net], images: Iterable[Tensor]) -> Consensus:
+    def of(cls, nets: Sequence[Net], images: Iterable[Tensor], precision: torch.dtype) -> Consensus:
         """The consensus of trained networks, clusters matched by their answers for images, uint8 parts (m, h, w, c)."""
         parts: list[Tensor] = []
         for net in nets:
             net.eval()
+            net.precision = precision
         for part in images:
             x = to_float(part.to(nets[0].mean.device))
             parts.append(torch.cat([net.head("new", net.features(x)).softmax(2) for net in nets]).cpu())

@@ -118,7 +118,7 @@ class Net(nn.Module):
 
     def features(self, x: Tensor, views: int = 1) -> Tensor:
         """Images (n, c, h, w) in [0, 1] to features (n, d); several views of a batch follow each other in n."""
-        x = ((x - self.mean) / self.std).to(self.precision)
+        x = self._lowered((x - self.mean) / self.std)
         blocks = list(self.backbone)
         with torch.no_grad():
             for block in blocks[: self._n_frozen]:
@@ -129,12 +129,18 @@ class Net(nn.Module):
 
     def head(self, name: str, features: Tensor, views: int = 1) -> Tensor:
         """Scores of the head of this name."""
-        return pass_through(self.heads[name], features.to(self.precision), views).float()
+        return pass_through(self.heads[name], self._lowered(features), views).float()
+
+    def _lowered(self, x: Tensor) -> Tensor:
+        return x if self.precision == torch.float32 else x.to(self.precision)
 
     def features_of(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Features of each view of a batch, as if it passed alone. On CUDA, views of one size pass together."""
-        if len(views) == 1 or views[0].device.type != "cuda":
+        if views[0].device.type != "cuda":
             return [self.features(view) for view in views]
+        return self._features_together(views)
+
+    def _features_together(self, views: Sequence[Tensor]) -> list[Tensor]:
         found: dict[int, list[Tensor]] = {}
         for side in dict.fromkeys(view.shape[-1] for view in views):
             alike = [view for view in views if view.shape[-1] == side]
@@ -143,8 +149,11 @@ class Net(nn.Module):
 
     def head_of(self, name: str, features: Sequence[Tensor]) -> list[Tensor]:
         """Scores of each view, as if it passed alone: (..., n, classes)."""
-        if len(features) == 1 or features[0].device.type != "cuda":
+        if features[0].device.type != "cuda":
             return [self.head(name, z) for z in features]
+        return self._head_together(name, features)
+
+    def _head_together(self, name: str, features: Sequence[Tensor]) -> list[Tensor]:
         return list(self.head(name, torch.cat(list(features)), len(features)).chunk(len(features), -2))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
