@@ -166,7 +166,7 @@ def _digits(preset: str) -> Recipe:
     vary = Augment("none", flip=False, rotate=10.0, zoom=0.1, shift=0.06)
     return Recipe(
         name="digits",
-        model=Model(backbone="small", width=16, head="cosine", size=8, networks=3 if preset == "fast" else 10),
+        model=Model(backbone="small", width=16, head="cosine", size=16, networks=3 if preset == "fast" else 8),
         pretrain=Pretrain(method="none"),
         supervised=Supervised(epochs=1, batch=128, lr=0.1, schedule="cosine", warmup=1, augment=vary),
         joint=Joint(
