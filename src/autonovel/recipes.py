@@ -191,7 +191,7 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
         _cifar100_incremental,
     ),
     "svhn": ("the paper's settings for SVHN", _svhn),
-    "digits": ("small grey images, a minute on a CPU (the demo)", _digits),
+    "digits": ("small grey images, a minute or two on a CPU (the demo)", _digits),
     "omniglot": ("the paper's settings for OmniGlot, one alphabet at a time", _omniglot),
     "folder": ("anyone's images: network, resolution, batch and epochs from the data", _folder),
     "cluster": ("no labels at all: the paper's unsupervised mode", _cluster),
