@@ -166,7 +166,7 @@ def _digits(preset: str) -> Recipe:
     vary = Augment("none", flip=False, rotate=10.0, zoom=0.1, shift=0.06)
     return Recipe(
         name="digits",
-        model=Model(backbone="small", width=16, head="cosine", size=8, networks=3 if preset == "fast" else 10),
+        model=Model(backbone="small", width=16, head="cosine", size=16, networks=3 if preset == "fast" else 8),
         pretrain=Pretrain(method="none"),
         supervised=Supervised(epochs=1, batch=128, lr=0.1, schedule="cosine", warmup=1, augment=vary),
         joint=Joint(
@@ -191,7 +191,7 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
         _cifar100_incremental,
     ),
     "svhn": ("the paper's settings for SVHN", _svhn),
-    "digits": ("small grey images, a minute on a CPU (the demo)", _digits),
+    "digits": ("small grey images, a minute or two on a CPU (the demo)", _digits),
     "omniglot": ("the paper's settings for OmniGlot, one alphabet at a time", _omniglot),
     "folder": ("anyone's images: network, resolution, batch and epochs from the data", _folder),
     "cluster": ("no labels at all: the paper's unsupervised mode", _cluster),

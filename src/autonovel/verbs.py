@@ -38,7 +38,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Demo(Common):
-    """Discover the digits 5-9 among scikit-learn's embedded images, knowing 0-4. No download, a minute on a CPU."""
+    """Discover the digits 5-9 among scikit-learn's embedded images, knowing 0-4. No download, a minute or two on a CPU."""
 
     out: Path = Path("runs/demo")
     """The run folder."""
