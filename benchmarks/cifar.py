@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import Log, with_epochs
 
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
@@ -32,7 +33,6 @@ from autonovel.models.net import build
 from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline
 from autonovel.probes import estimate_from, plan_probes
-from autonovel.progress import Silent
 from autonovel.recipes import get_recipe
 from autonovel.runs import Run
 from autonovel.settings import Recipe
@@ -40,24 +40,6 @@ from autonovel.settings import Recipe
 _writing = threading.Lock()
 _rotated: dict[str, threading.Event] = defaultdict(threading.Event)
 """Plans whose first stage is done, or has failed."""
-
-
-class Log(Silent):
-    """One line every tenth epoch, with the name of the run."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.stage = name, ""
-
-    def message(self, text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {self.name}: {text}", flush=True)
-
-    def start(self, stage: str, epochs: int, done: int) -> None:
-        self.stage = stage
-        self.message(f"{stage} starts, {epochs} epochs")
-
-    def epoch(self, number: int, losses: dict[str, float | list[float]], seconds: float) -> None:
-        if number % 10 == 9 or number == 0:
-            self.message(f"{self.stage} {number + 1}: {json.dumps(losses)} {seconds:.2f} s")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -81,6 +63,8 @@ def main(arguments: list[str] | None = None) -> None:
                 Plan(plan, args).work()
             except Exception:
                 print(f"FAILED {plan}\n{traceback.format_exc()}", flush=True)
+            finally:  # also where it failed before its first stage
+                _rotated[plan].set()
 
     for plans in args.plans:
         for plan in plans.split(","):
@@ -103,10 +87,8 @@ class Plan:
 
     def paper(self) -> None:
         recipe = self._recipe(self.benchmark, self.kind)
-        try:
-            self._run("start", recipe, until="pretrain")
-        finally:
-            _rotated[self.plan].set()
+        self._run("start", recipe, until="pretrain")
+        _rotated[self.plan].set()
         start = self._run("start", recipe, until="supervised")
         cells = [(seed, False) for seed in range(self.args.seeds)]
         cells += [(seed, True) for seed in range(self.args.incremental_seeds)]
@@ -133,7 +115,7 @@ class Plan:
         start = Run(self.args.work / f"{paper}-start")
 
         def with_rotation(name: str, consistency: float) -> None:
-            if any(paper in plans.split(",") and self.plan not in plans for plans in self.args.plans):
+            if any(paper in plans.split(",") and self.plan not in plans.split(",") for plans in self.args.plans):
                 _rotated[paper].wait()
             settings = replace(recipe, joint=replace(recipe.joint, consistency=consistency))
             self._run(name, settings, start_from=start if start.has("pretrain.safetensors") else None)
@@ -151,7 +133,7 @@ class Plan:
 
     def estimate(self) -> None:
         recipe = self._recipe("best")
-        pipeline = Pipeline(self.images, recipe, None, 0, self.mode, Log(self.plan))
+        pipeline = Pipeline(self.images, recipe, None, 0, self.mode, Log(self.plan, 10))
         run = pipeline.run(Run(self.args.work / self.plan), until="estimate")
         recipe = pipeline.recipe
         plan = plan_probes(self.images, recipe, 0)
@@ -181,16 +163,7 @@ class Plan:
         return images, truth
 
     def _recipe(self, name: str, preset: str = "paper") -> Recipe:
-        recipe = get_recipe(name, preset)
-        if self.args.epochs:
-            pretrain, supervised, joint = self.args.epochs
-            recipe = replace(
-                recipe,
-                pretrain=replace(recipe.pretrain, epochs=pretrain),
-                supervised=replace(recipe.supervised, epochs=supervised),
-                joint=replace(recipe.joint, epochs=joint),
-            )
-        return recipe
+        return with_epochs(get_recipe(name, preset), self.args.epochs)
 
     @property
     def _n_new(self) -> int:
@@ -200,7 +173,7 @@ class Plan:
         self, name: str, recipe: Recipe, seed: int = 0, start_from: Run | None = None, until: str | None = None
     ) -> Run:
         name = f"{self.plan}-{name}"
-        pipeline = Pipeline(self.images, recipe, self._n_new, seed, self.mode, Log(name))
+        pipeline = Pipeline(self.images, recipe, self._n_new, seed, self.mode, Log(name, 10))
         run = pipeline.run(Run(self.args.work / name), truth=self.truth, start_from=start_from, until=until)
         if until is None:
             summary = {k: v for k, v in run.summary.items() if k not in ("confusion", "matched")}

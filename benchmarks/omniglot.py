@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import Log, say, with_epochs
 
 from autonovel.data.benchmarks import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
 from autonovel.data.images import ImageSet, Truth
@@ -37,7 +38,6 @@ from autonovel.metrics import cluster_accuracy
 from autonovel.models.net import build
 from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline
-from autonovel.progress import Silent
 from autonovel.recipes import get_recipe
 from autonovel.runs import Run
 from autonovel.settings import Estimate
@@ -55,28 +55,6 @@ SIZES = (5, 20)
 """Drawings of a character where its number is drawn at random."""
 
 _writing = threading.Lock()
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
-class Log(Silent):
-    """One line for each stage and every 25th epoch, with the name of the run."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.stage = name, ""
-
-    def message(self, text: str) -> None:
-        say(f"{self.name}: {text}")
-
-    def start(self, stage: str, epochs: int, done: int) -> None:
-        self.stage = stage
-        self.message(f"{stage} starts, {epochs} epochs")
-
-    def epoch(self, number: int, losses: dict[str, float | list[float]], seconds: float) -> None:
-        if number % 25 == 24 or number == 0:
-            self.message(f"{self.stage} {number + 1}: {json.dumps(losses)} {seconds:.2f} s")
 
 
 def ways_to_count() -> dict[str, tuple[Estimate, bool]]:
@@ -164,20 +142,13 @@ def main(arguments: list[str] | None = None) -> None:
         keep = np.flatnonzero(np.arange(len(images)) % 20 < args.drawings)
         images, truth = images.subset(keep), replace(truth, labels=truth.labels[keep])
     say(f"{len(images)} images read")
-    recipe = get_recipe("omniglot", args.preset)
-    if args.epochs:
-        recipe = replace(
-            recipe,
-            pretrain=replace(recipe.pretrain, epochs=args.epochs[0]),
-            supervised=replace(recipe.supervised, epochs=args.epochs[1]),
-            joint=replace(recipe.joint, epochs=args.epochs[2]),
-        )
+    recipe = with_epochs(get_recipe("omniglot", args.preset), args.epochs)
     # compiling takes longer than these short steps save, and every alphabet would be compiled anew
     mode = replace(Mode.of(args.device), compiled=False)
     alphabets = classes_by_alphabet(truth.class_names)
     n_new = len(truth.class_names) - images.n_known
 
-    start = Pipeline(images, recipe, n_new, args.seed, mode, Log("start")).run(
+    start = Pipeline(images, recipe, n_new, args.seed, mode, Log("start", 25)).run(
         Run(args.work / "start"), until="supervised"
     )
     wanted = [name for name in (*PROBE_ALPHABETS, *args.alphabets) if name in alphabets]
@@ -224,7 +195,7 @@ def main(arguments: list[str] | None = None) -> None:
 
         def accuracy(n: int) -> float:
             label = f"{name}-{n}"
-            pipeline = Pipeline(own_images, recipe, n, args.seed, mode, Log(label))
+            pipeline = Pipeline(own_images, recipe, n, args.seed, mode, Log(label, 25))
             run = pipeline.run(Run(args.work / label), truth=own_truth, start_from=start)
             say(f"RESULT {label} acc {run.summary['acc_new']:.4f}")
             return float(run.summary["acc_new"])

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from autonovel.checks import check
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.engine import Answers, Epoch, Mode, answer, answer_together, not_captured, train
@@ -70,7 +71,7 @@ class Pipeline:
         self.recipe, notes = fit_to_data(self.recipe, facts)
         for note in notes:
             self.reporter.message(note)
-        _check(self.data, self.recipe, self.n_new)
+        check(self.data, self.recipe, self.n_new)
         self._rehearse()
 
     def run(
@@ -133,18 +134,7 @@ class Pipeline:
             raise InputError("The pile looks like a single new class; give --n-new 2 or more to sort it all the same.")
         joint = joint_method(self.recipe, self.data.n_known, n_new)
         seconds["joint"] = self._do_stage("joint", joint, net, images, run)
-        whole: Net | Consensus = net
-        if self.recipe.model.networks > 1:
-            others = [
-                self._another(number, net, joint, images, run, seconds)
-                for number in range(2, self.recipe.model.networks + 1)
-            ]
-            sample = unlabelled[:: -(-len(unlabelled) // MATCHED_BY)]
-            with not_captured(self.mode):
-                whole = Consensus.of([net, *others], images.chunks(sample), self.mode.precision_for(images.side))
-            # several processes must agree, although a GPU may round a close decision either way
-            whole.places.copy_(self.mode.world.from_first(whole.places.cpu))
-            run.write_tensors("consensus.safetensors", {"places": whole.places})
+        whole = self._together(net, n_new, images, run, seconds)
         found = answer_together(whole, images, self.mode, unlabelled)
         summary = self._summary(found, n_new, estimate) | {
             "seconds": seconds | {"total": time.perf_counter() - started}
@@ -159,17 +149,38 @@ class Pipeline:
         settings = self.recipe.pretrain
         return kinds[settings.method](settings) if settings.method != "none" else None
 
-    def _another(
-        self, number: int, first: Net, joint: Method, images: Images, run: Run, seconds: dict[str, float]
-    ) -> Net:
+    def _methods(self, n_new: int) -> list[tuple[str, Method]]:
+        """The stages of a network in their order, with what each learns."""
+        known = self.data.n_known
+        stages = [
+            ("pretrain", self._pretrain()),
+            ("supervised", KnownClasses(self.recipe, known) if known else None),
+            ("joint", joint_method(self.recipe, known, n_new)),
+        ]
+        return [(stage, method) for stage, method in stages if method is not None]
+
+    def _together(self, net: Net, n_new: int, images: Images, run: Run, seconds: dict[str, float]) -> Net | Consensus:
+        """The network, or it and the further ones that the recipe asks for as one."""
+        if self.recipe.model.networks == 1:
+            return net
+        further = range(2, self.recipe.model.networks + 1)
+        others = [self._another(number, net, n_new, images, run, seconds) for number in further]
+        unlabelled = np.flatnonzero(~self.data.is_known)
+        sample = unlabelled[:: -(-len(unlabelled) // MATCHED_BY)]
+        with not_captured(self.mode):
+            whole = Consensus.of([net, *others], images.chunks(sample), self.mode.precision_for(images.side))
+        # several processes must agree, although a GPU may round a close decision either way
+        whole.places.copy_(self.mode.world.from_first(whole.places.cpu))
+        run.write_tensors("consensus.safetensors", {"places": whole.places})
+        return whole
+
+    def _another(self, number: int, first: Net, n_new: int, images: Images, run: Run, seconds: dict[str, float]) -> Net:
         """Train a further network through all stages, from first weights of its own."""
         net = self._empty_net(number).to(self.mode.device)
         net.mean.copy_(first.mean)
         net.std.copy_(first.std)
-        supervised = KnownClasses(self.recipe, self.data.n_known) if self.data.n_known else None
-        for stage, method in (("pretrain", self._pretrain()), ("supervised", supervised), ("joint", joint)):
-            if method is not None:
-                seconds[stage] += self._do_stage(_numbered(stage, number), method, net, images, run)
+        for stage, method in self._methods(n_new):
+            seconds[stage] += self._do_stage(_numbered(stage, number), method, net, images, run)
         return net
 
     def _do_stage(self, stage: str, method: Method, net: Net, images: Images, run: Run) -> float:
@@ -247,14 +258,7 @@ class Pipeline:
         few = np.concatenate([np.flatnonzero(self.data.is_known)[:3], np.flatnonzero(~self.data.is_known)[:3]])
         images = DeviceImages(self.data.subset(few), torch.device("cpu"), size=self.recipe.model.size)
         net = self._empty_net()
-        n_known = self.data.n_known
-        stages = [
-            ("pretrain", self._pretrain()),
-            ("supervised", KnownClasses(self.recipe, n_known) if n_known else None),
-        ]
-        for stage, method in [*stages, ("joint", joint_method(self.recipe, n_known, self.n_new or 2))]:
-            if method is None:
-                continue
+        for stage, method in self._methods(self.n_new or 2):
             with seeded(self.seed, stage):
                 method.prepare(net)
             net.freeze(method.settings.train_from)
@@ -303,9 +307,7 @@ class Pipeline:
             ("supervised", ("supervised",), "labelled"),
         ):
             same = same and alike[data] and all(getattr(self.recipe, name) == getattr(other, name) for name in settings)
-            if (
-                stage == "supervised" and self.recipe.model.head == "cosine"
-            ):  # whose scores have the temperature in them
+            if stage == "supervised" and self.recipe.model.head == "cosine":  # its scores have the temperature in them
                 same = same and self.recipe.joint.swap.temperature == other.joint.swap.temperature
             for number in range(1, self.recipe.model.networks + 1):
                 file = f"{_numbered(stage, number)}.safetensors"
@@ -404,79 +406,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return None if isinstance(value, float) and value != value else value
-
-
-def _check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
-    """Refuse what cannot work, each with one sentence."""
-    unlabelled = int((~data.is_known).sum())
-    if n_new is not None and n_new < 2:
-        raise InputError(f"--n-new is {n_new}; there must be at least 2 new classes to tell apart.")
-    if not unlabelled:
-        raise InputError("There are no unlabelled images to discover classes in.")
-    if unlabelled < (n_new or 2):
-        raise InputError(
-            f"There are {unlabelled} unlabelled images, fewer than the {n_new or 2} new classes to find (--n-new)."
-        )
-    if data.n_known == 1:
-        raise InputError("Only one class is known; label images of at least two classes.")
-    missing = [name for i, name in enumerate(data.class_names) if not (data.labels == i).any()]
-    if missing:
-        raise InputError(f"The known class '{missing[0]}' has no image; leave it out or add images of it.")
-    if recipe.pretrain.method == "rotation" and data.images.shape[1] != data.images.shape[2] and not recipe.model.size:
-        raise InputError("Rotation needs square images; set --model.size.")
-    if recipe.joint.objective == "pairs" and recipe.joint.incremental and recipe.model.head == "cosine":
-        raise InputError(
-            "A cosine head cannot be extended by the pairs objective; use --model.head linear or --no-incremental."
-        )
-    if recipe.joint.objective == "swap" and recipe.joint.swap.views < 2:
-        raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
-    if (
-        recipe.model.backbone in ("small", "vgg")
-        and data.images.shape[1] != data.images.shape[2]
-        and not recipe.model.size
-    ):
-        raise InputError(f"The {recipe.model.backbone} network needs square images; set --model.size.")
-    if recipe.joint.objective == "pairs" and not any(
-        (recipe.joint.known_weight, recipe.joint.pair_weight, recipe.joint.consistency, recipe.joint.incremental)
-    ):
-        raise InputError("Every loss of joint training is switched off; leave at least one weight above 0.")
-    for name, value, least in _limits(recipe):
-        if not value >= least:
-            raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}.")
-    for stage in _STAGES:
-        settings = getattr(recipe, stage)
-        if settings.lr <= 0:
-            raise InputError(f"--{stage}.lr is {settings.lr}; it must be above 0.")
-        if settings.nesterov and not settings.momentum:
-            raise InputError(f"--{stage}.nesterov needs momentum; set --{stage}.momentum or --{stage}.no-nesterov.")
-    for name in ("temperature", "epsilon"):
-        if getattr(recipe.joint.swap, name) <= 0:
-            raise InputError(f"--joint.swap.{name} must be above 0.")
-
-
-_STAGES = ("pretrain", "supervised", "joint")
-
-
-def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
-    """Settings that have a smallest sensible value: (flag, value, least)."""
-    least = {"epochs": 1, "batch": 2, "momentum": 0, "weight_decay": 0, "warmup": 0, "final": 0, "decay": 0}
-    rows = [
-        (f"{stage}.{name}", getattr(getattr(recipe, stage), name), low)
-        for stage in _STAGES
-        for name, low in least.items()
-    ]
-    joint, swap = recipe.joint, recipe.joint.swap
-    rows += [
-        (f"joint.{name}", getattr(joint, name), 0) for name in ("known_weight", "pair_weight", "consistency", "ramp")
-    ]
-    ones = ("heads", "hidden", "projection", "iterations")
-    rows += [(f"joint.swap.{name}", getattr(swap, name), 1) for name in ones]
-    rows += [(f"joint.swap.{name}", getattr(swap, name), 0) for name in ("over_factor", "small_views")]
-    rows += [("joint.swap.small_size", swap.small_size, 8 if swap.small_views else 0)]
-    model = recipe.model
-    return [
-        *rows,
-        ("model.width", model.width, 1),
-        ("model.size", model.size, 0),
-        ("model.networks", model.networks, 1),
-    ]

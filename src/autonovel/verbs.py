@@ -135,7 +135,6 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
     """``autonovel demo``."""
     from autonovel.api import discover
     from autonovel.data.benchmarks import load_benchmark
-    from autonovel.progress import reporter
     from autonovel.report.plots import draw_clusters
     from autonovel.runs import load
 
@@ -143,13 +142,9 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
     n_new = len(truth.class_names) - images.n_known
     run = discover(
         images,
-        out=options.out,
         n_new=n_new,
-        recipe=recipe,
-        seed=options.seed,
-        device=options.device,
         truth=truth,
-        reporter=reporter(),
+        **_passed_on(options, recipe),
     )
     picture = draw_clusters(load(options.out), images, truth) if launched().first else None
     _print_result(run.summary, options)
@@ -160,7 +155,6 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
 def run_discover(options: Discover, recipe: Recipe) -> None:
     """``autonovel discover``."""
     from autonovel.api import discover
-    from autonovel.progress import reporter
 
     labelled, unlabelled, truth = _images(options)
     n_new: int | str = options.n_new
@@ -171,15 +165,11 @@ def run_discover(options: Discover, recipe: Recipe) -> None:
     run = discover(
         labelled,
         unlabelled,
-        out=options.out,
         n_new=n_new,
-        recipe=recipe,
-        seed=options.seed,
-        device=options.device,
         truth=truth,
         start_from=options.start_from,
         cache=options.cache,
-        reporter=reporter(),
+        **_passed_on(options, recipe),
     )
     _print_result(run.summary, options)
 
@@ -189,18 +179,13 @@ def run_estimate(options: EstimateClasses, recipe: Recipe) -> None:
     from dataclasses import asdict
 
     from autonovel.api import estimate
-    from autonovel.progress import reporter
 
     labelled, unlabelled, truth = _images(options)
     found = estimate(
         labelled,
         unlabelled,
-        out=options.out,
-        recipe=recipe,
-        seed=options.seed,
-        device=options.device,
         cache=options.cache,
-        reporter=reporter(),
+        **_passed_on(options, recipe),
     )
     if options.json:
         print(json.dumps(asdict(found)))
@@ -216,7 +201,6 @@ def run_cluster(options: Cluster, recipe: Recipe) -> None:
     """``autonovel cluster``."""
     from autonovel.api import cluster
     from autonovel.data.benchmarks import load_benchmark
-    from autonovel.progress import reporter
 
     images: Any = options.images
     truth = None
@@ -227,13 +211,9 @@ def run_cluster(options: Cluster, recipe: Recipe) -> None:
     run = cluster(
         images,
         options.k,
-        out=options.out,
-        recipe=recipe,
-        seed=options.seed,
-        device=options.device,
         truth=truth,
         cache=options.cache,
-        reporter=reporter(),
+        **_passed_on(options, recipe),
     )
     _print_result(run.summary, options)
 
@@ -247,6 +227,19 @@ def run_data(options: Data) -> None:
         return
     for name, text in BENCHMARKS.items():
         print(f"{name:<14} {text}")
+
+
+def _passed_on(options: Any, recipe: Recipe) -> dict[str, Any]:
+    """What every verb that runs the method hands to the public function."""
+    from autonovel.progress import reporter
+
+    return {
+        "out": options.out,
+        "recipe": recipe,
+        "seed": options.seed,
+        "device": options.device,
+        "reporter": reporter(),
+    }
 
 
 def _images(options: Source) -> tuple[Any, Any, Any]:
