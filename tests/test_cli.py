@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from autonovel.recipes import describe_recipes
 from tests.small_data import write_small_cifar10
 
-EPOCHS = 20
+EPOCHS = 60  # so many that a run is not over before it can be interrupted
 TINY = """
     --device cpu --model.width 4 --model.size 16 --pretrain.epochs 1 --pretrain.batch 50 --supervised.epochs 1
     --supervised.batch 50 --joint.batch 50 --joint.lr 0.01 --joint.ramp 5
