@@ -1,0 +1,65 @@
+"""From raw pixels to discovered classes, timed from outside: the command itself, one process per seed.
+
+    python benchmarks/fast.py --root DATA --work RUNS --commit HASH --seeds 0 1 2 3 4
+
+Everything counts: start of Python, reading the files, compiling or reading what was compiled, all stages, scoring and
+writing the run folder. With ``--warm`` an untimed run of one epoch per stage comes first and fills the compile cache.
+Adds a line per seed to results/cifar.jsonl and prints mean and spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--data", default="cifar10")
+    parser.add_argument("--recipe", default="best")
+    parser.add_argument("--preset", default="fast")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--results", type=Path, default=Path("results/cifar.jsonl"))
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--short", action="store_true", help="one epoch per stage everywhere: to try the script")
+    args = parser.parse_args()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    once = [f"--{stage}.epochs=1" for stage in ("pretrain", "supervised", "joint")]
+
+    def discover(name: str, seed: int, more: list[str]) -> tuple[dict[str, object], float]:
+        command = [sys.executable, "-m", "autonovel", "discover", "--data", args.data, "--root", str(args.root)]
+        command += ["--n-new", "true", "--recipe", args.recipe, "--preset", args.preset, "--seed", str(seed)]
+        command += ["--out", str(args.work / name), "--json", *more]
+        started = time.perf_counter()
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout), time.perf_counter() - started
+
+    if args.warm:
+        discover(f"{args.recipe}-{args.preset}-warm", 0, once)
+    scores, times = [], []
+    for seed in args.seeds:
+        name = f"{args.recipe}-{args.preset}-{args.data}-wall-seed{seed}"
+        summary, wall = discover(name, seed, once if args.short else [])
+        row = {k: v for k, v in summary.items() if k not in ("confusion", "matched")}
+        about = {"benchmark": args.data, "run": name, "wall_seconds": round(wall, 1)}
+        about |= {"date": str(date.today()), "commit": args.commit}
+        with args.results.open("a") as file:
+            file.write(json.dumps(about | row) + "\n")
+        scores.append(float(str(summary["acc_new"])))
+        times.append(wall)
+        print(f"seed {seed}: ACC {scores[-1]:.4f}, {wall:.1f} s", flush=True)
+    print(f"ACC {np.mean(scores):.4f} +- {np.std(scores):.4f}, {np.mean(times):.1f} s on average over {len(scores)}")
+
+
+if __name__ == "__main__":
+    main()
