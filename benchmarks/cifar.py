@@ -6,6 +6,7 @@ Plans run at the same time; those joined by a comma run one after the other.
 paper-*, fast-*: stages 1 and 2 once, then stage 3 for every seed, with and without the incremental head.
 best-*: swapped prediction, one seed.
 cluster-*: no labels at all; as it is, without consistency, without self-supervision. Takes rotation over from paper-*.
+With --together 1 the runs of a plan go one after the other.
 estimate-*: the number of new classes by every estimator, from features of known classes that are not probes.
 """
 
@@ -51,6 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--commit", default="")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--incremental-seeds", type=int, default=2)
+    parser.add_argument("--together", type=int, help="runs of a plan at the same time, all when left out")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--images", type=int, help="only this many images: to try the script")
@@ -101,7 +103,7 @@ class Plan:
             )
             for seed, incremental in cells
         ]
-        side_by_side(jobs)
+        side_by_side(jobs, at_once=self.args.together)
 
     def best(self) -> None:
         self._run("seed0", self._recipe("best"))
@@ -123,13 +125,12 @@ class Plan:
         def from_nothing() -> None:
             self._run("no-rotation", replace(recipe, pretrain=replace(recipe.pretrain, method="none")))
 
-        side_by_side(
-            [
-                from_nothing,
-                lambda: with_rotation("full", recipe.joint.consistency),
-                lambda: with_rotation("no-consistency", 0.0),
-            ]
-        )
+        jobs = [
+            lambda: with_rotation("full", recipe.joint.consistency),
+            lambda: with_rotation("no-consistency", 0.0),
+            from_nothing,
+        ]
+        side_by_side(jobs, at_once=self.args.together)
 
     def estimate(self) -> None:
         recipe = self._recipe("best")

@@ -129,6 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that estimate"
     )
+    parser.add_argument("--stop-after", choices=("features", "estimates"), help="leave out the rest")
     parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--drawings", type=int, help="only this many of each character: to try the script")
@@ -174,6 +175,8 @@ def main(arguments: list[str] | None = None) -> None:
         np.repeat(np.arange(len(PROBE_ALPHABETS)), [len(own_labels[name]) for name in PROBE_ALPHABETS]),
     ]
     say(f"first stages and features after {time.perf_counter() - began:.0f} s")
+    if args.stop_after == "features":
+        return
 
     def attempt(name: str, work: Callable[[], Any]) -> Any:
         try:
@@ -202,13 +205,14 @@ def main(arguments: list[str] | None = None) -> None:
 
         row: dict[str, Any] = {"alphabet": name, "n_true": true, "n_paper": PAPER[name]}
         row["kmeans"] = {stage: attempt(name, lambda s=stage: kmeans_accuracy(s, name)) for stage in features}
-        row["acc_true"] = attempt(name, lambda: accuracy(true))
+        train = args.stop_after is None
+        row["acc_true"] = attempt(name, lambda: accuracy(true)) if train else None
         row["estimates"] = attempt(name, estimates) or {}
         # the name that the recipe's own estimator has among the ways
         way = {"paper": "reference" if args.preset == "reference" else "text"}.get(recipe.estimate.method, "calibrated")
         estimated = row["estimates"].get(way, {}).get("n_new")
         row |= {"estimator": way, "n_estimated": estimated, "acc_estimated": None}
-        if estimated is not None:
+        if estimated is not None and train:
             row["acc_estimated"] = row["acc_true"]
             if estimated != true:
                 row["acc_estimated"] = attempt(name, lambda: accuracy(max(2, estimated)))
