@@ -193,6 +193,23 @@ def test_clustering_without_any_label(tmp_path: Path) -> None:
     assert not (run.path / "supervised.safetensors").exists()
 
 
+def test_labels_of_what_is_clustered_are_not_used(tmp_path: Path) -> None:
+    images, labels = striped(3, 8)
+    data = ImageSet.from_arrays(images, np.where(labels < 2, labels, -1))
+    recipe = quick(get_recipe("cluster"))
+    run = an.cluster(data, 3, out=tmp_path / "run", recipe=recipe, device="cpu")
+    assert run.summary["n_known"] == 0
+    assert len(run.labels) == 24
+
+
+def test_the_number_of_new_classes_may_be_any_kind_of_whole_number(tmp_path: Path) -> None:
+    images, labels = striped(4, 6)
+    recipe = quick(get_recipe("folder"))
+    pile = (images[labels < 2], labels[labels < 2]), images[labels >= 2]
+    run = an.discover(*pile, out=tmp_path / "run", n_new=np.int64(2), recipe=recipe, device="cpu")
+    assert run.config["run"]["n_new"] == 2
+
+
 def test_n_new_must_be_a_number_or_auto(tmp_path: Path) -> None:
     images, labels = striped(3, 4)
     with pytest.raises(InputError, match="give a whole number or 'auto'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def _prepare(
     cache: Path_ | None,
     reporter: Silent,
 ) -> tuple[Pipeline, list[Problem]]:
-    if not (n_new == "auto" or (isinstance(n_new, int) and not isinstance(n_new, bool))):
+    if not (n_new == "auto" or (isinstance(n_new, Integral) and not isinstance(n_new, bool))):
         raise InputError(f"n_new is {n_new!r}; give a whole number or 'auto'.")
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     if incremental is not None:
