@@ -293,6 +293,26 @@ def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:
         an.load(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("end", ['{"stage": "joi', "\0\0\0\n"])
+def test_a_line_of_metrics_that_a_crash_left_incomplete_is_passed_over(cifar, tmp_path: Path, end: str) -> None:
+    recipe = small_recipe()
+    run = discover(cifar, tmp_path / "run", recipe)
+    for name in ("summary.json", "joint.safetensors"):
+        (run.path / name).unlink()
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write(end)
+    again = discover(cifar, tmp_path / "run", recipe)
+    assert [m["stage"] for m in again.metrics] == ["pretrain"] + ["supervised"] * 2 + ["joint"] * 3
+    assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+def test_a_path_that_no_system_takes_is_refused(cifar) -> None:
+    with pytest.raises(InputError, match="cannot be written .*choose another --out"):
+        discover(cifar, Path("long" * 100), small_recipe())
+    with pytest.raises(InputError, match="no run in"):
+        an.load("long" * 100)
+
+
 def test_naming_a_cluster(cifar, tmp_path: Path) -> None:
     run = discover(cifar, tmp_path / "run", small_recipe())
     cluster = int(run.labels[0])

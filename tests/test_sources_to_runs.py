@@ -19,6 +19,7 @@ from autonovel.methods.joint import joint_method
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import build, seeded
 from autonovel.probes import plan_probes
+from autonovel.progress import Silent
 from autonovel.recipes import get_recipe
 from autonovel.settings import Model, Recipe, Swap
 
@@ -109,6 +110,25 @@ def test_a_folder_of_pictures_of_mixed_sizes(tmp_path: Path) -> None:
     assert any("broken.png" in row[0] for row in problems[1:])
 
 
+def test_problems_are_listed_before_any_training(tmp_path: Path) -> None:
+    class Stops(Silent):
+        def start(self, stage: str, epochs: int, done: int) -> None:
+            raise KeyboardInterrupt
+
+    write_folders(tmp_path, n_known=6)
+    (tmp_path / "pile" / "broken.png").write_bytes(b"not a picture")
+    for verb, out in ((an.discover, tmp_path / "discover"), (estimate, tmp_path / "estimate")):
+        with pytest.raises(KeyboardInterrupt):
+            verb(
+                tmp_path / "known", tmp_path / "pile", out=out, device="cpu", reporter=Stops(), cache=tmp_path / "cache"
+            )
+        with (out / "problems.csv").open(newline="") as file:
+            assert list(csv.reader(file)) == [
+                ["path", "reason", "left_out"],
+                [str(tmp_path / "pile" / "broken.png"), "not an image", "yes"],
+            ]
+
+
 def test_one_table_with_empty_labels(tmp_path: Path) -> None:
     write_folders(tmp_path)
     with (tmp_path / "all.csv").open("w", newline="") as file:
@@ -146,6 +166,9 @@ def test_the_number_of_new_classes_is_estimated_where_it_is_not_given(name: str,
     assert run.summary["n_new"] == run.summary["n_new_estimated"] == found.n_new
     assert run.config["run"]["n_new"] == "auto"
     assert (run.path / "supervised-probe.safetensors").exists()
+    # and knows what the estimate took, its own training included
+    probe_seconds = float(run.read_tensors("supervised-probe.safetensors")[1]["seconds"])
+    assert run.summary["seconds"]["estimate"] > probe_seconds
 
 
 def test_probe_classes_take_no_part_in_the_training_of_their_features() -> None:

@@ -55,7 +55,7 @@ class Run:
     @property
     def exists(self) -> bool:
         """Whether the folder holds a run."""
-        return (self.path / "config.json").exists()
+        return os.path.exists(self.path / "config.json")  # False also for a path that no system takes
 
     @property
     def finished(self) -> bool:
@@ -101,7 +101,10 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per epoch and stage."""
         file = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if not file.exists():
+            return []
+        entries = (_entry(line) for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
+        return [entry for entry in entries if entry is not None]
 
     def name(self, cluster: int, name: str) -> Run:
         """Give a cluster a name, in names.json and predictions.csv."""
@@ -167,21 +170,21 @@ class Run:
 
     def forget_metrics(self, stage: str, since: int) -> None:
         """Drop the lines of epochs of a stage that will be done again (those after the kept state)."""
-        kept = [m for m in self.metrics if m["stage"] != stage or m["epoch"] < since]
-        if len(kept) != len(self.metrics):
+        kept = "".join(json.dumps(m) + "\n" for m in self.metrics if m["stage"] != stage or m["epoch"] < since)
+        if self.has("metrics.jsonl") and (self.path / "metrics.jsonl").read_bytes() != kept.encode():
             with self._whole("metrics.jsonl") as path:
-                path.write_text("".join(json.dumps(m) + "\n" for m in kept), encoding="utf-8")
+                path.write_text(kept, encoding="utf-8")
 
     @contextmanager
     def claim(self, config: dict[str, Any]) -> Iterator[None]:
         """Make the folder this run's own: refuse one that holds another run or that another process works in."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file; give a folder for the run.")
-        if self.exists:
-            self._refuse_other(config)
-        elif self.path.exists() and any(self.path.iterdir()):
-            raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise InputError(f"{self.path} is a file; give a folder for the run.")
+            if self.exists:
+                self._refuse_other(config)
+            elif self.path.exists() and any(self.path.iterdir()):
+                raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
             (self.path / "state").mkdir(parents=True, exist_ok=True)
             lock = (self.path / "state" / "lock").open("w")
         except OSError as error:
@@ -357,6 +360,15 @@ def versions() -> dict[str, str]:
     import autonovel
 
     return {"autonovel": autonovel.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None for one that a crash or a full disk left incomplete, whose epoch is done again."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
