@@ -211,6 +211,24 @@ def test_the_same_command_again_does_nothing_and_prints_the_result(cifar: Path, 
     assert "finished already" in result.stderr
 
 
+def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path: Path) -> None:
+    words = ["cluster", "--data", "cifar10", "--root", cifar, "--unverified", "--k", 10, "--joint.epochs", 1, *TINY]
+    result = autonovel(*words, "--out", tmp_path / "run", "--json")
+    assert result.returncode == 0, result.stderr
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    summary = json.loads(result.stdout, parse_constant=refuse)
+    assert summary["n_known"] == 0
+    assert summary["test"]["single"]["old"] is None
+    assert summary["test"]["single"]["new"] == summary["test"]["single"]["all"]
+    again = autonovel(*words, "--out", tmp_path / "run")
+    assert again.returncode == 0, again.stderr
+    assert "test split, single matching: new" in again.stdout
+    assert_refused(autonovel(*words, tmp_path, "--out", tmp_path / "other"), "either a folder", "--data")
+
+
 def test_demo_prints_the_table_and_json(tmp_path: Path) -> None:
     words = ["demo", "--out", tmp_path / "run", "--device", "cpu", "--joint.epochs", 1, "--model.networks", 2]
     result = autonovel(*words)

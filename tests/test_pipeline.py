@@ -293,6 +293,27 @@ def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:
         an.load(tmp_path / "nowhere")
 
 
+def test_some_images_of_known_classes_among_the_unlabelled_are_scored_as_what_they_are(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    labels = np.where(np.arange(len(images)) % 4 == 0, -1, images.labels)
+    mixed = (replace(images, labels=labels), truth)
+    run = discover(mixed, tmp_path / "run", small_recipe())
+    actual = truth.labels[labels < 0]
+    table = np.array(run.summary["confusion"])
+    assert table.sum(1).tolist() == np.bincount(actual).tolist()
+    assert np.trace(table) / len(actual) == pytest.approx(run.summary["acc_new"])
+    for cluster, (name, hits) in run.summary["matched"].items():
+        members = actual[run.labels == int(cluster)]
+        assert hits == (members == truth.class_names.index(name)).sum()
+
+
+def test_a_truth_for_other_images_is_refused_before_training(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    with pytest.raises(InputError, match="199 labels for 200 images"):
+        discover((images, replace(truth, labels=truth.labels[1:])), tmp_path / "run", small_recipe())
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("end", ['{"stage": "joi', "\0\0\0\n"])
 def test_a_line_of_metrics_that_a_crash_left_incomplete_is_passed_over(cifar, tmp_path: Path, end: str) -> None:
     recipe = small_recipe()

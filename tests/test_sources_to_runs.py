@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import autonovel as an
+from autonovel import scoring
 from autonovel.api import estimate
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages, put_on
@@ -223,6 +224,24 @@ def test_labels_of_what_is_clustered_are_not_used(tmp_path: Path) -> None:
     run = an.cluster(data, 3, out=tmp_path / "run", recipe=recipe, device="cpu")
     assert run.summary["n_known"] == 0
     assert len(run.labels) == 24
+
+
+def test_the_test_split_is_seen_in_the_size_of_the_training_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = striped(2, 8, side=72)
+    sides = []
+
+    def noted(*arguments: object, **options: object) -> object:
+        sides.append((found := put_on(*arguments, **options)).side)
+        return found
+
+    monkeypatch.setattr(scoring, "put_on", noted)
+    truth = an.Truth(labels, ("a", "b"), images[:4, ..., None], labels[:4])
+    recipe = quick(get_recipe("cluster"))
+    run = an.cluster(ImageSet.from_arrays(images), 2, out=tmp_path / "run", recipe=recipe, truth=truth, device="cpu")
+    assert run.config["run"]["data"]["shape"] == [64, 64, 1]
+    assert sides == [64]
 
 
 def test_the_number_of_new_classes_may_be_any_kind_of_whole_number(tmp_path: Path) -> None:

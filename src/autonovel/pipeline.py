@@ -89,6 +89,8 @@ class Pipeline:
             until: stop after this stage ('pretrain', 'estimate', 'supervised'); the folder then serves as
                 ``start_from`` or is gone on with later.
         """
+        if truth is not None and len(truth.labels) != len(self.data):
+            raise InputError(f"The truth has {len(truth.labels)} labels for {len(self.data)} images; give one each.")
         with run.claim(self._config()):
             if run.finished:
                 self.reporter.message(
@@ -349,7 +351,7 @@ class Pipeline:
         run.write_array("features.npy", found.features.numpy().astype(np.float16))
         if not run.has("names.json"):
             run.write_json("names.json", {})
-        run.write_json("summary.json", summary)  # last: its presence says that all is there
+        run.write_json("summary.json", _plain(summary))  # last: its presence says that all is there
 
 
 def read_estimate(run: Run) -> tuple[ClassEstimate, float]:

@@ -204,6 +204,8 @@ def run_cluster(options: Cluster, recipe: Recipe) -> None:
 
     images: Any = options.images
     truth = None
+    if options.data and images is not None:
+        raise InputError("Give either a folder (or table) of images or a benchmark (--data), not both.")
     if options.data:
         images, truth = load_benchmark(options.data, options.root, unverified=options.unverified)
     elif images is None:
@@ -302,7 +304,8 @@ def _print_result(summary: dict[str, Any], options: Any) -> None:
         for name, value in summary.get("kmeans", {}).items():
             print(f"k-means on {name.replace('_', ' ')}: ACC {value:.1%}")
         for rule, parts in summary.get("test", {}).items():
-            print(f"test split, {rule} matching: " + "  ".join(f"{part} {value:.1%}" for part, value in parts.items()))
+            shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
+            print(f"test split, {rule} matching: {'  '.join(shown)}")
     total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
     print(
         f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, "
