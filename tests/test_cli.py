@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -227,6 +228,19 @@ def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path
     assert again.returncode == 0, again.stderr
     assert "test split, single matching: new" in again.stdout
     assert_refused(autonovel(*words, tmp_path, "--out", tmp_path / "other"), "either a folder", "--data")
+
+
+def test_too_little_room_and_memory_are_said_in_a_sentence(cifar: Path, tmp_path: Path) -> None:
+    # a limit on the size of files stands for a full disk
+    narrow = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
+    words = command(*discovery(cifar, tmp_path / "run"))
+    full = subprocess.run(words, capture_output=True, text=True, timeout=100, env=ENVIRONMENT, preexec_fn=narrow)
+    assert full.returncode == 1
+    assert "pretrain.safetensors cannot be written" in full.stderr
+    large = autonovel("demo", "--out", tmp_path / "demo", "--device", "cpu", "--joint.swap.hidden", 10**12)
+    assert large.returncode == 1
+    assert "not enough memory" in large.stderr
+    assert "Traceback" not in full.stderr + large.stderr
 
 
 def test_demo_prints_the_table_and_json(tmp_path: Path) -> None:

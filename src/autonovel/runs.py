@@ -34,7 +34,7 @@ from safetensors.torch import save_file
 
 from autonovel.distributed import World
 from autonovel.engine import State
-from autonovel.errors import InputError
+from autonovel.errors import InputError, TrainingError
 
 
 class Run:
@@ -165,7 +165,7 @@ class Run:
 
     def append_metrics(self, entry: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with _written(self.path / "metrics.jsonl") as path, path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
     def forget_metrics(self, stage: str, since: int) -> None:
@@ -220,13 +220,14 @@ class Run:
     @contextmanager
     def _whole(self, name: str) -> Iterator[Path]:
         target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            yield part
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+        with _written(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                yield part
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
 
 
 class SharedRun(Run):
@@ -360,6 +361,18 @@ def versions() -> dict[str, str]:
     import autonovel
 
     return {"autonovel": autonovel.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Path]:
+    """Say in a sentence why a file of the run could not be written: a full disk, most often."""
+    try:
+        yield path
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TrainingError(
+            f"{path} cannot be written ({reason}); make room for it, and the same command goes on from the last kept state."
+        ) from error
 
 
 def _entry(line: str) -> dict[str, Any] | None:
