@@ -13,7 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from autonovel.data.pool import Progress
 from autonovel.recipes import describe_recipes
+from autonovel.verbs import Data, run_data
 from tests.small_data import write_small_cifar10
 
 EPOCHS = 60  # so many that a run is not over before it can be interrupted
@@ -126,6 +128,20 @@ def test_recipes_are_listed_and_shown() -> None:
         assert line in lines
     assert "--pretrain.epochs 40" in autonovel("recipes", "cifar10", "--preset", "fast").stdout.splitlines()
     assert_refused(autonovel("recipes", "cifar11"), "no recipe 'cifar11'", "cifar10")
+
+
+def test_a_download_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fetch(name: str, root: Path, *, progress: Progress | None = None) -> str:
+        assert progress is not None
+        monkeypatch.setattr("time.monotonic", lambda: 1e12)
+        progress(1_000, 2_000)
+        return f"{name} is there"
+
+    monkeypatch.setattr("autonovel.data.benchmarks.fetch_benchmark", fetch)
+    run_data(Data("cifar10"))
+    said = capsys.readouterr()
+    assert said.out == "cifar10 is there\n"
+    assert said.err == "bytes downloaded: 1,000 of 2,000\n"
 
 
 def test_version_and_doctor() -> None:

@@ -268,6 +268,42 @@ def test_settings_that_cannot_work_are_refused_before_training(
         Pipeline(images, recipe, n_new)
 
 
+@pytest.mark.parametrize(
+    ("stage", "change", "sentence"),
+    [
+        ("estimate", {"restarts": 0}, "--estimate.restarts is 0; it must be at least 1"),
+        ("estimate", {"coarse_step": 0}, "--estimate.coarse-step is 0"),
+        ("estimate", {"silhouette_sample": 1}, "--estimate.silhouette-sample is 1"),
+        ("estimate", {"tree_points": 0}, "--estimate.tree-points is 0"),
+        ("estimate", {"coverage": 2.0}, "--estimate.coverage is 2.0"),
+        ("estimate", {"size_range": (0, 0)}, "--estimate.size-range is 0 0"),
+        ("estimate", {"size_range": (20, 5)}, "--estimate.size-range is 20 5"),
+        ("pretrain", {"method": "prototypical", "ways": 0}, "--pretrain.ways is 0"),
+        ("pretrain", {"method": "prototypical", "queries": 0}, "--pretrain.queries is 0"),
+        ("supervised", {"lr": float("nan")}, "--supervised.lr is nan"),
+    ],
+)
+def test_settings_of_other_stages_that_cannot_work(cifar, stage: str, change: dict[str, object], sentence: str) -> None:
+    recipe = small_recipe()
+    recipe = replace(recipe, **{stage: replace(getattr(recipe, stage), **change)})
+    with pytest.raises(InputError, match=sentence):
+        Pipeline(cifar[0], recipe, None)
+
+
+def test_too_few_images_to_count_classes_in(cifar) -> None:
+    images, _ = cifar
+    few = images.subset(np.flatnonzero(images.is_known | (np.cumsum(~images.is_known) <= 2)))
+    with pytest.raises(InputError, match="2 unlabelled images, too few to estimate the number"):
+        Pipeline(few, small_recipe(), None)
+
+
+def test_the_number_of_clusters_is_called_by_its_flag(cifar) -> None:
+    images, _ = cifar
+    nothing_known = replace(images, labels=np.full(len(images), -1), class_names=())
+    with pytest.raises(InputError, match="--k .* is 1; there must be at least 2"):
+        Pipeline(nothing_known, small_recipe(), 1)
+
+
 def test_no_network_at_all_is_refused(cifar) -> None:
     recipe = small_recipe()
     with pytest.raises(InputError, match="--model.networks is 0; it must be at least 1"):

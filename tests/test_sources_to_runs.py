@@ -208,6 +208,14 @@ def test_families_of_classes_are_held_out_together() -> None:
         plan_probes(replace(data, class_names=tuple(n.replace("Latin", "Thai") for n in names)), recipe, 0)
 
 
+def test_small_families_of_classes_are_one_probe_set() -> None:
+    images, labels = striped(16, 4)
+    data = ImageSet.from_arrays(images, labels, class_names=[f"family {c // 2}/kind {c:02d}" for c in range(16)])
+    plan = plan_probes(data, get_recipe("best"), 0)
+    assert len(set(data.labels[plan.probe_places].tolist())) == 4
+    assert plan.groups is None
+
+
 def test_clustering_without_any_label(tmp_path: Path) -> None:
     images, _ = striped(3, 20)
     recipe = quick(get_recipe("cluster"))

@@ -223,9 +223,10 @@ def run_cluster(options: Cluster, recipe: Recipe) -> None:
 def run_data(options: Data) -> None:
     """``autonovel data``."""
     from autonovel.data.benchmarks import BENCHMARKS, fetch_benchmark
+    from autonovel.progress import reporter
 
     if options.name:
-        print(fetch_benchmark(options.name, options.root))
+        print(fetch_benchmark(options.name, options.root, progress=reporter().counter("bytes downloaded")))
         return
     for name, text in BENCHMARKS.items():
         print(f"{name:<14} {text}")
