@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from autonovel.data.pool import Progress
 from autonovel.recipes import describe_recipes
-from autonovel.verbs import Data, run_data
+from autonovel.verbs import Data, Recipes, run_data, run_recipes
 from tests.small_data import write_small_cifar10
 
 EPOCHS = 60  # so many that a run is not over before it can be interrupted
@@ -128,6 +128,13 @@ def test_recipes_are_listed_and_shown() -> None:
         assert line in lines
     assert "--pretrain.epochs 40" in autonovel("recipes", "cifar10", "--preset", "fast").stdout.splitlines()
     assert_refused(autonovel("recipes", "cifar11"), "no recipe 'cifar11'", "cifar10")
+
+
+@pytest.mark.parametrize("recipe", ["cifar10", "omniglot", "folder"])
+def test_what_a_recipe_shows_can_be_typed(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_recipes(Recipes(recipe))
+    words = capsys.readouterr().out.split()
+    assert_refused(autonovel("discover", *words, tmp_path / "nowhere"), "There is no file or folder")
 
 
 def test_a_download_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,6 +59,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
         "config.json", "metrics.jsonl", "pretrain.safetensors", "supervised.safetensors", "joint.safetensors", "state",
         "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv",
     }  # fmt: skip
+    assert len({path.stat().st_mode for path in run.path.iterdir() if path.is_file()}) == 1  # all as readable
     summary = run.summary
     assert summary["n_known"] == 5
     assert summary["n_new"] == 5
@@ -153,7 +154,7 @@ def test_a_cosine_head_of_another_temperature_is_not_taken_over(cifar, tmp_path:
 def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = ClassEstimate(1, (1, 1), {"k": [1.0], "silhouette": [0.0]}, "silhouette")
     monkeypatch.setattr(pipeline, "estimate_from", lambda *_: one)
-    with pytest.raises(InputError, match="looks like a single new class; give --n-new 2"):
+    with pytest.raises(InputError, match="looks like a single new class.*--n-new 2 or more, and another --out"):
         Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
 
 

@@ -137,7 +137,9 @@ class Pipeline:
         n_new = self.n_new if estimate is None else estimate.n_new
         assert n_new is not None
         if n_new < 2:
-            raise InputError("The pile looks like a single new class; give --n-new 2 or more to sort it all the same.")
+            raise InputError(
+                "The pile looks like a single new class; to sort it all the same, give --n-new 2 or more, and another --out."
+            )
         joint = joint_method(self.recipe, self.data.n_known, n_new)
         seconds["joint"] = self._do_stage("joint", joint, net, images, run)
         whole = self._together(net, n_new, images, run, seconds)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -143,7 +144,10 @@ class Run:
         """Write a .safetensors file."""
         ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
         with self._whole(name) as path:
+            path.touch()
+            usual = path.stat().st_mode
             save_file(ready, path, metadata)
+            path.chmod(stat.S_IMODE(usual))  # as safetensors leaves it, nobody but its owner may read it
 
     def read_tensors(self, name: str) -> tuple[State, dict[str, str]]:
         """Tensors and metadata of a .safetensors file."""

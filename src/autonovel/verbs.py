@@ -263,11 +263,22 @@ def run_recipes(options: Recipes) -> None:
     """``autonovel recipes``."""
     if options.name:
         for name, value in _flat(get_recipe(options.name, options.preset)):
-            print(f"--{name.replace('_', '-')} {value}")
+            print(_as_flag(name, value))
         return
     for name, text in describe_recipes().items():
         print(f"{name:<10} {text}")
     print(f"Presets: {', '.join(PRESETS)}. All fields of one: autonovel recipes NAME")
+
+
+def _as_flag(name: str, value: Any) -> str:
+    """A field of a recipe as it is typed."""
+    part, _, last = name.replace("_", "-").rpartition(".")
+    if name == "name":
+        return f"--recipe {value}"
+    if isinstance(value, bool):
+        return f"--{part}.{'' if value else 'no-'}{last}"
+    values = value if isinstance(value, tuple) else (value,)
+    return " ".join([f"--{name.replace('_', '-')}", *map(str, values)])
 
 
 def run_doctor(options: Doctor) -> None:
