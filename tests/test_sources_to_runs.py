@@ -130,6 +130,17 @@ def test_problems_are_listed_before_any_training(tmp_path: Path) -> None:
             ]
 
 
+def test_a_run_inside_its_own_pile_is_not_part_of_it(tmp_path: Path) -> None:
+    write_folders(tmp_path, n_known=6)
+    piles = tmp_path / "known", tmp_path / "pile"
+    options = {"recipe": quick(get_recipe("folder")), "device": "cpu", "cache": tmp_path / "cache"}
+    estimate(*piles, out=tmp_path / "pile" / "runs" / "birds", **options)
+    assert (tmp_path / "pile" / "runs" / "birds" / "estimate.png").exists()
+    run = an.discover(*piles, out=tmp_path / "pile" / "runs" / "birds", **options)
+    assert run.summary["images"]["unlabelled"] == 24
+    assert an.discover(*piles, out=run.path, **options).summary == run.summary
+
+
 def test_one_table_with_empty_labels(tmp_path: Path) -> None:
     write_folders(tmp_path)
     with (tmp_path / "all.csv").open("w", newline="") as file:
