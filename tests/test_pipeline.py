@@ -364,6 +364,12 @@ def test_a_line_of_metrics_that_a_crash_left_incomplete_is_passed_over(cifar, tm
     assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+def test_a_run_that_ended_before_its_first_file_goes_on(cifar, tmp_path: Path) -> None:
+    (tmp_path / "run" / "state").mkdir(parents=True)
+    (tmp_path / "run" / "state" / "lock").touch()
+    assert discover(cifar, tmp_path / "run", small_recipe()).finished
+
+
 def test_a_path_that_no_system_takes_is_refused(cifar) -> None:
     with pytest.raises(InputError, match="cannot be written .*choose another --out"):
         discover(cifar, Path("long" * 100), small_recipe())

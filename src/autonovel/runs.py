@@ -187,7 +187,8 @@ class Run:
                 raise InputError(f"{self.path} is a file; give a folder for the run.")
             if self.exists:
                 self._refuse_other(config)
-            elif self.path.exists() and any(self.path.iterdir()):
+            # a run that ended before its first file was written leaves the folder of its lock
+            elif self.path.exists() and any(entry.name != "state" for entry in self.path.iterdir()):
                 raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
             (self.path / "state").mkdir(parents=True, exist_ok=True)
             lock = (self.path / "state" / "lock").open("w")
