@@ -11,8 +11,9 @@ from autonovel.models.views import BatchNorm, Chain
 
 
 def _block(inputs: int, outputs: int, *, pool: bool) -> Chain:
-    layers: list[nn.Module] = [Conv2d(inputs, outputs, 3, padding=1), BatchNorm(outputs), nn.ReLU()]
-    return Chain(*layers, *([nn.MaxPool2d(2)] if pool else []))
+    layers: list[nn.Module] = [Conv2d(inputs, outputs, 3, padding=1), BatchNorm(outputs)]
+    # the largest value before or after ReLU is the same one, and after pooling there are a quarter as many
+    return Chain(*layers, *([nn.MaxPool2d(2)] if pool else []), nn.ReLU())
 
 
 def vgg(channels: int, width: int, size: int) -> tuple[Chain, int]:
