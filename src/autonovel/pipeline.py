@@ -359,7 +359,7 @@ class Pipeline:
 def read_estimate(run: Run) -> tuple[ClassEstimate, float]:
     """What estimate.json holds: the estimate, and how many seconds it took."""
     found = run.read_json("estimate.json")
-    seconds = float(found.pop("seconds"))
+    seconds = float(found.pop("seconds", 0.0))  # folders of earlier versions do not say
     return ClassEstimate(**found), seconds
 
 
