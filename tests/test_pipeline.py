@@ -135,9 +135,9 @@ def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp
     # rotation has seen all images, so a run that has it needs the same ones
     with pytest.raises(InputError, match="has other images;"):
         discover(other, tmp_path / "third", recipe, start_from=first.path)
+    later = images.subset(np.arange(5, len(images))), replace(truth, labels=truth.labels[5:])
     with pytest.raises(InputError, match="has other labelled images"):
-        discover((images.subset(np.arange(5, len(images))), truth), tmp_path / "fourth", labelled_only,
-                 start_from=first.path)  # fmt: skip
+        discover(later, tmp_path / "fourth", labelled_only, start_from=first.path)
 
 
 def test_a_cosine_head_of_another_temperature_is_not_taken_over(cifar, tmp_path: Path) -> None:
