@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from autonovel.data.pool import Progress
 from autonovel.recipes import describe_recipes
+from autonovel.verbs import Data, Recipes, run_data, run_recipes
 from tests.small_data import write_small_cifar10
 
 EPOCHS = 60  # so many that a run is not over before it can be interrupted
@@ -127,6 +130,27 @@ def test_recipes_are_listed_and_shown() -> None:
     assert_refused(autonovel("recipes", "cifar11"), "no recipe 'cifar11'", "cifar10")
 
 
+@pytest.mark.parametrize("recipe", ["cifar10", "omniglot", "folder"])
+def test_what_a_recipe_shows_can_be_typed(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_recipes(Recipes(recipe))
+    words = capsys.readouterr().out.split()
+    assert_refused(autonovel("discover", *words, tmp_path / "nowhere"), "There is no file or folder")
+
+
+def test_a_download_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fetch(name: str, root: Path, *, progress: Progress | None = None) -> str:
+        assert progress is not None
+        monkeypatch.setattr("time.monotonic", lambda: 1e12)
+        progress(1_000, 2_000)
+        return f"{name} is there"
+
+    monkeypatch.setattr("autonovel.data.benchmarks.fetch_benchmark", fetch)
+    run_data(Data("cifar10"))
+    said = capsys.readouterr()
+    assert said.out == "cifar10 is there\n"
+    assert said.err == "bytes downloaded: 1,000 of 2,000\n"
+
+
 def test_version_and_doctor() -> None:
     assert autonovel("--version").stdout.startswith("autonovel ")
     result = autonovel("doctor")
@@ -209,6 +233,37 @@ def test_the_same_command_again_does_nothing_and_prints_the_result(cifar: Path, 
     assert (whole / "joint.safetensors").stat().st_mtime_ns == before
     assert json.loads(result.stdout) == json.loads((whole / "summary.json").read_text())
     assert "finished already" in result.stderr
+
+
+def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path: Path) -> None:
+    words = ["cluster", "--data", "cifar10", "--root", cifar, "--unverified", "--k", 10, "--joint.epochs", 1, *TINY]
+    result = autonovel(*words, "--out", tmp_path / "run", "--json")
+    assert result.returncode == 0, result.stderr
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    summary = json.loads(result.stdout, parse_constant=refuse)
+    assert summary["n_known"] == 0
+    assert summary["test"]["single"]["old"] is None
+    assert summary["test"]["single"]["new"] == summary["test"]["single"]["all"]
+    again = autonovel(*words, "--out", tmp_path / "run")
+    assert again.returncode == 0, again.stderr
+    assert "test split, single matching: new" in again.stdout
+    assert_refused(autonovel(*words, tmp_path, "--out", tmp_path / "other"), "either a folder", "--data")
+
+
+def test_too_little_room_and_memory_are_said_in_a_sentence(cifar: Path, tmp_path: Path) -> None:
+    # a limit on the size of files stands for a full disk
+    narrow = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
+    words = command(*discovery(cifar, tmp_path / "run"))
+    full = subprocess.run(words, capture_output=True, text=True, timeout=100, env=ENVIRONMENT, preexec_fn=narrow)
+    assert full.returncode == 1
+    assert "pretrain.safetensors cannot be written" in full.stderr
+    large = autonovel("demo", "--out", tmp_path / "demo", "--device", "cpu", "--joint.swap.hidden", 10**12)
+    assert large.returncode == 1
+    assert "not enough memory" in large.stderr
+    assert "Traceback" not in full.stderr + large.stderr
 
 
 def test_demo_prints_the_table_and_json(tmp_path: Path) -> None:

@@ -257,6 +257,14 @@ def test_constant_and_duplicate_points() -> None:
     assert double.inertia == pytest.approx(2 * single.inertia, rel=1e-4)
 
 
+def test_free_points_that_lie_on_their_anchors() -> None:
+    # the inertia is nothing, or a little less by rounding
+    for seed in range(100):
+        held = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        result = kmeans(held.repeat(2, 1), 4, anchors=torch.tensor([0, 1, 2, 3, -1, -1, -1, -1]))
+        assert result.labels.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
 def test_all_points_anchored_and_as_many_clusters_as_points() -> None:
     points, _ = blobs(10, 3, 2)
     anchors = torch.arange(10) % 2

@@ -59,6 +59,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
         "config.json", "metrics.jsonl", "pretrain.safetensors", "supervised.safetensors", "joint.safetensors", "state",
         "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv",
     }  # fmt: skip
+    assert len({path.stat().st_mode for path in run.path.iterdir() if path.is_file()}) == 1  # all as readable
     summary = run.summary
     assert summary["n_known"] == 5
     assert summary["n_new"] == 5
@@ -134,9 +135,9 @@ def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp
     # rotation has seen all images, so a run that has it needs the same ones
     with pytest.raises(InputError, match="has other images;"):
         discover(other, tmp_path / "third", recipe, start_from=first.path)
+    later = images.subset(np.arange(5, len(images))), replace(truth, labels=truth.labels[5:])
     with pytest.raises(InputError, match="has other labelled images"):
-        discover((images.subset(np.arange(5, len(images))), truth), tmp_path / "fourth", labelled_only,
-                 start_from=first.path)  # fmt: skip
+        discover(later, tmp_path / "fourth", labelled_only, start_from=first.path)
 
 
 def test_a_cosine_head_of_another_temperature_is_not_taken_over(cifar, tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_cosine_head_of_another_temperature_is_not_taken_over(cifar, tmp_path:
 def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = ClassEstimate(1, (1, 1), {"k": [1.0], "silhouette": [0.0]}, "silhouette")
     monkeypatch.setattr(pipeline, "estimate_from", lambda *_: one)
-    with pytest.raises(InputError, match="looks like a single new class; give --n-new 2"):
+    with pytest.raises(InputError, match="looks like a single new class.*--n-new 2 or more, and another --out"):
         Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
 
 
@@ -268,6 +269,42 @@ def test_settings_that_cannot_work_are_refused_before_training(
         Pipeline(images, recipe, n_new)
 
 
+@pytest.mark.parametrize(
+    ("stage", "change", "sentence"),
+    [
+        ("estimate", {"restarts": 0}, "--estimate.restarts is 0; it must be at least 1"),
+        ("estimate", {"coarse_step": 0}, "--estimate.coarse-step is 0"),
+        ("estimate", {"silhouette_sample": 1}, "--estimate.silhouette-sample is 1"),
+        ("estimate", {"tree_points": 0}, "--estimate.tree-points is 0"),
+        ("estimate", {"coverage": 2.0}, "--estimate.coverage is 2.0"),
+        ("estimate", {"size_range": (0, 0)}, "--estimate.size-range is 0 0"),
+        ("estimate", {"size_range": (20, 5)}, "--estimate.size-range is 20 5"),
+        ("pretrain", {"method": "prototypical", "ways": 0}, "--pretrain.ways is 0"),
+        ("pretrain", {"method": "prototypical", "queries": 0}, "--pretrain.queries is 0"),
+        ("supervised", {"lr": float("nan")}, "--supervised.lr is nan"),
+    ],
+)
+def test_settings_of_other_stages_that_cannot_work(cifar, stage: str, change: dict[str, object], sentence: str) -> None:
+    recipe = small_recipe()
+    recipe = replace(recipe, **{stage: replace(getattr(recipe, stage), **change)})
+    with pytest.raises(InputError, match=sentence):
+        Pipeline(cifar[0], recipe, None)
+
+
+def test_too_few_images_to_count_classes_in(cifar) -> None:
+    images, _ = cifar
+    few = images.subset(np.flatnonzero(images.is_known | (np.cumsum(~images.is_known) <= 2)))
+    with pytest.raises(InputError, match="2 unlabelled images, too few to estimate the number"):
+        Pipeline(few, small_recipe(), None)
+
+
+def test_the_number_of_clusters_is_called_by_its_flag(cifar) -> None:
+    images, _ = cifar
+    nothing_known = replace(images, labels=np.full(len(images), -1), class_names=())
+    with pytest.raises(InputError, match="--k .* is 1; there must be at least 2"):
+        Pipeline(nothing_known, small_recipe(), 1)
+
+
 def test_no_network_at_all_is_refused(cifar) -> None:
     recipe = small_recipe()
     with pytest.raises(InputError, match="--model.networks is 0; it must be at least 1"):
@@ -291,6 +328,53 @@ def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:
         discover(cifar, tmp_path / "damaged", recipe)
     with pytest.raises(InputError, match="no run in"):
         an.load(tmp_path / "nowhere")
+
+
+def test_some_images_of_known_classes_among_the_unlabelled_are_scored_as_what_they_are(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    labels = np.where(np.arange(len(images)) % 4 == 0, -1, images.labels)
+    mixed = (replace(images, labels=labels), truth)
+    run = discover(mixed, tmp_path / "run", small_recipe())
+    actual = truth.labels[labels < 0]
+    table = np.array(run.summary["confusion"])
+    assert table.sum(1).tolist() == np.bincount(actual).tolist()
+    assert np.trace(table) / len(actual) == pytest.approx(run.summary["acc_new"])
+    for cluster, (name, hits) in run.summary["matched"].items():
+        members = actual[run.labels == int(cluster)]
+        assert hits == (members == truth.class_names.index(name)).sum()
+
+
+def test_a_truth_for_other_images_is_refused_before_training(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    with pytest.raises(InputError, match="199 labels for 200 images"):
+        discover((images, replace(truth, labels=truth.labels[1:])), tmp_path / "run", small_recipe())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("end", ['{"stage": "joi', "\0\0\0\n"])
+def test_a_line_of_metrics_that_a_crash_left_incomplete_is_passed_over(cifar, tmp_path: Path, end: str) -> None:
+    recipe = small_recipe()
+    run = discover(cifar, tmp_path / "run", recipe)
+    for name in ("summary.json", "joint.safetensors"):
+        (run.path / name).unlink()
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write(end)
+    again = discover(cifar, tmp_path / "run", recipe)
+    assert [m["stage"] for m in again.metrics] == ["pretrain"] + ["supervised"] * 2 + ["joint"] * 3
+    assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+def test_a_run_that_ended_before_its_first_file_goes_on(cifar, tmp_path: Path) -> None:
+    (tmp_path / "run" / "state").mkdir(parents=True)
+    (tmp_path / "run" / "state" / "lock").touch()
+    assert discover(cifar, tmp_path / "run", small_recipe()).finished
+
+
+def test_a_path_that_no_system_takes_is_refused(cifar) -> None:
+    with pytest.raises(InputError, match="cannot be written .*choose another --out"):
+        discover(cifar, Path("long" * 100), small_recipe())
+    with pytest.raises(InputError, match="no run in"):
+        an.load("long" * 100)
 
 
 def test_naming_a_cluster(cifar, tmp_path: Path) -> None:

@@ -161,10 +161,34 @@ def test_what_is_given_is_not_decided_by_the_data() -> None:
     given = dataclasses.replace(
         recipe,
         model=dataclasses.replace(recipe.model, backbone="vgg", width=7),
-        joint=dataclasses.replace(recipe.joint, epochs=3, batch=17),
+        supervised=dataclasses.replace(recipe.supervised, batch=11),
+        joint=dataclasses.replace(recipe.joint, epochs=3, batch=17, lr=0.07),
     )
     for facts in FACTS:
         assert fit_to_data(given, facts) == (given, [])
+
+
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("supervised", {"batch": 11}),
+        ("joint", {"lr": 0.07}),
+        ("joint", {"objective": "pairs"}),
+        ("joint", {"batch": 17}),
+        ("joint", {"epochs": 3}),
+        ("model", {"backbone": "resnet18"}),
+        ("model", {"width": 7}),
+    ],
+)
+def test_one_thing_given_leaves_the_rest_to_the_data(stage: str, change: dict[str, object]) -> None:
+    recipe = get_recipe("folder")
+    given = dataclasses.replace(recipe, **{stage: dataclasses.replace(getattr(recipe, stage), **change)})
+    for facts in FACTS:
+        fitted, _ = fit_to_data(given, facts)
+        assert {name: getattr(getattr(fitted, stage), name) for name in change} == change
+        assert fitted.model.width >= 1
+        assert fitted.supervised.batch >= 2
+        assert fitted.joint.lr == change.get("lr", 0.4 * fitted.joint.batch / 512)
 
 
 @pytest.mark.parametrize("name", sorted(describe_recipes()))

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import autonovel as an
+from autonovel import scoring
 from autonovel.api import estimate
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages, put_on
@@ -19,6 +20,7 @@ from autonovel.methods.joint import joint_method
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import build, seeded
 from autonovel.probes import plan_probes
+from autonovel.progress import Silent
 from autonovel.recipes import get_recipe
 from autonovel.settings import Model, Recipe, Swap
 
@@ -109,6 +111,36 @@ def test_a_folder_of_pictures_of_mixed_sizes(tmp_path: Path) -> None:
     assert any("broken.png" in row[0] for row in problems[1:])
 
 
+def test_problems_are_listed_before_any_training(tmp_path: Path) -> None:
+    class Stops(Silent):
+        def start(self, stage: str, epochs: int, done: int) -> None:
+            raise KeyboardInterrupt
+
+    write_folders(tmp_path, n_known=6)
+    (tmp_path / "pile" / "broken.png").write_bytes(b"not a picture")
+    for verb, out in ((an.discover, tmp_path / "discover"), (estimate, tmp_path / "estimate")):
+        with pytest.raises(KeyboardInterrupt):
+            verb(
+                tmp_path / "known", tmp_path / "pile", out=out, device="cpu", reporter=Stops(), cache=tmp_path / "cache"
+            )
+        with (out / "problems.csv").open(newline="") as file:
+            assert list(csv.reader(file)) == [
+                ["path", "reason", "left_out"],
+                [str(tmp_path / "pile" / "broken.png"), "not an image", "yes"],
+            ]
+
+
+def test_a_run_inside_its_own_pile_is_not_part_of_it(tmp_path: Path) -> None:
+    write_folders(tmp_path, n_known=6)
+    piles = tmp_path / "known", tmp_path / "pile"
+    options = {"recipe": quick(get_recipe("folder")), "device": "cpu", "cache": tmp_path / "cache"}
+    estimate(*piles, out=tmp_path / "pile" / "runs" / "birds", **options)
+    assert (tmp_path / "pile" / "runs" / "birds" / "estimate.png").exists()
+    run = an.discover(*piles, out=tmp_path / "pile" / "runs" / "birds", **options)
+    assert run.summary["images"]["unlabelled"] == 24
+    assert an.discover(*piles, out=run.path, **options).summary == run.summary
+
+
 def test_one_table_with_empty_labels(tmp_path: Path) -> None:
     write_folders(tmp_path)
     with (tmp_path / "all.csv").open("w", newline="") as file:
@@ -146,6 +178,9 @@ def test_the_number_of_new_classes_is_estimated_where_it_is_not_given(name: str,
     assert run.summary["n_new"] == run.summary["n_new_estimated"] == found.n_new
     assert run.config["run"]["n_new"] == "auto"
     assert (run.path / "supervised-probe.safetensors").exists()
+    # and knows what the estimate took, its own training included
+    probe_seconds = float(run.read_tensors("supervised-probe.safetensors")[1]["seconds"])
+    assert run.summary["seconds"]["estimate"] > probe_seconds
 
 
 def test_probe_classes_take_no_part_in_the_training_of_their_features() -> None:
@@ -184,6 +219,14 @@ def test_families_of_classes_are_held_out_together() -> None:
         plan_probes(replace(data, class_names=tuple(n.replace("Latin", "Thai") for n in names)), recipe, 0)
 
 
+def test_small_families_of_classes_are_one_probe_set() -> None:
+    images, labels = striped(16, 4)
+    data = ImageSet.from_arrays(images, labels, class_names=[f"family {c // 2}/kind {c:02d}" for c in range(16)])
+    plan = plan_probes(data, get_recipe("best"), 0)
+    assert len(set(data.labels[plan.probe_places].tolist())) == 4
+    assert plan.groups is None
+
+
 def test_clustering_without_any_label(tmp_path: Path) -> None:
     images, _ = striped(3, 20)
     recipe = quick(get_recipe("cluster"))
@@ -191,6 +234,41 @@ def test_clustering_without_any_label(tmp_path: Path) -> None:
     assert run.summary["n_known"] == 0
     assert len(run.labels) == 60
     assert not (run.path / "supervised.safetensors").exists()
+
+
+def test_labels_of_what_is_clustered_are_not_used(tmp_path: Path) -> None:
+    images, labels = striped(3, 8)
+    data = ImageSet.from_arrays(images, np.where(labels < 2, labels, -1))
+    recipe = quick(get_recipe("cluster"))
+    run = an.cluster(data, 3, out=tmp_path / "run", recipe=recipe, device="cpu")
+    assert run.summary["n_known"] == 0
+    assert len(run.labels) == 24
+
+
+def test_the_test_split_is_seen_in_the_size_of_the_training_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = striped(2, 8, side=72)
+    sides = []
+
+    def noted(*arguments: object, **options: object) -> object:
+        sides.append((found := put_on(*arguments, **options)).side)
+        return found
+
+    monkeypatch.setattr(scoring, "put_on", noted)
+    truth = an.Truth(labels, ("a", "b"), images[:4, ..., None], labels[:4])
+    recipe = quick(get_recipe("cluster"))
+    run = an.cluster(ImageSet.from_arrays(images), 2, out=tmp_path / "run", recipe=recipe, truth=truth, device="cpu")
+    assert run.config["run"]["data"]["shape"] == [64, 64, 1]
+    assert sides == [64]
+
+
+def test_the_number_of_new_classes_may_be_any_kind_of_whole_number(tmp_path: Path) -> None:
+    images, labels = striped(4, 6)
+    recipe = quick(get_recipe("folder"))
+    pile = (images[labels < 2], labels[labels < 2]), images[labels >= 2]
+    run = an.discover(*pile, out=tmp_path / "run", n_new=np.int64(2), recipe=recipe, device="cpu")
+    assert run.config["run"]["n_new"] == 2
 
 
 def test_n_new_must_be_a_number_or_auto(tmp_path: Path) -> None:

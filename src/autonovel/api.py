@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.problems import Problem, write_problems
 from autonovel.data.sources import load_images
 from autonovel.data.survey import survey
 from autonovel.engine import Answers, Mode
@@ -20,7 +20,7 @@ from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.folders import user_cache
 from autonovel.metrics import cluster_accuracy
-from autonovel.pipeline import Pipeline, look_at, restore
+from autonovel.pipeline import Pipeline, look_at, read_estimate, restore
 from autonovel.progress import Silent
 from autonovel.recipes import get_recipe, side_for
 from autonovel.report.plots import draw_estimate
@@ -68,7 +68,7 @@ def discover(
     Returns:
         The finished run.
     """
-    pipeline, problems = _prepare(
+    pipeline = _prepare(
         labelled, unlabelled, n_new, recipe, preset, incremental, seed, device, cache, reporter or Silent()
     )
     world = pipeline.mode.world
@@ -76,8 +76,6 @@ def discover(
     run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
     if world.first:
         _draw(Run(out))
-    if problems and world.first:
-        write_problems(problems, run.path / "problems.csv")
     return run
 
 
@@ -94,14 +92,12 @@ def estimate(
     reporter: Silent | None = None,
 ) -> ClassEstimate:
     """How many new classes are there? The first stages of :func:`discover`, which can go on from the same folder."""
-    pipeline, _ = _prepare(
-        labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent()
-    )
+    pipeline = _prepare(labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent())
     world = pipeline.mode.world
     run = pipeline.run(open_run(out, world), until="estimate")
     if world.first:
         _draw(Run(out))
-    return ClassEstimate(**run.read_json("estimate.json"))
+    return read_estimate(run)[0]
 
 
 def _draw(run: Run) -> None:
@@ -126,8 +122,8 @@ def _prepare(
     device: str,
     cache: Path_ | None,
     reporter: Silent,
-) -> tuple[Pipeline, list[Problem]]:
-    if not (n_new == "auto" or (isinstance(n_new, int) and not isinstance(n_new, bool))):
+) -> Pipeline:
+    if not (n_new == "auto" or (isinstance(n_new, Integral) and not isinstance(n_new, bool))):
         raise InputError(f"n_new is {n_new!r}; give a whole number or 'auto'.")
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     if incremental is not None:
@@ -150,7 +146,7 @@ def _prepare(
         data, problems = loaded.images, loaded.problems
         for note in loaded.notes:
             reporter.message(note)
-    return Pipeline(data, settings, None if n_new == "auto" else int(n_new), seed, mode, reporter), problems
+    return Pipeline(data, settings, None if n_new == "auto" else int(n_new), seed, mode, reporter, problems)
 
 
 class AutoNovel:

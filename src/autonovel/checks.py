@@ -11,12 +11,16 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     """Refuse what cannot work, each with one sentence."""
     unlabelled = int((~data.is_known).sum())
     if n_new is not None and n_new < 2:
-        raise InputError(f"--n-new is {n_new}; there must be at least 2 new classes to tell apart.")
+        raise InputError(f"{_flag(data)} is {n_new}; there must be at least 2 new classes to tell apart.")
     if not unlabelled:
         raise InputError("There are no unlabelled images to discover classes in.")
-    if unlabelled < (n_new or 2):
+    if n_new is None and unlabelled < 3:
         raise InputError(
-            f"There are {unlabelled} unlabelled images, fewer than the {n_new or 2} new classes to find (--n-new)."
+            f"There are {unlabelled} unlabelled images, too few to estimate the number of classes; give --n-new."
+        )
+    if n_new is not None and unlabelled < n_new:
+        raise InputError(
+            f"There are {unlabelled} unlabelled images, fewer than the {n_new} new classes to find ({_flag(data)})."
         )
     if data.n_known == 1:
         raise InputError("Only one class is known; label images of at least two classes.")
@@ -44,15 +48,26 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     for name, value, least in _limits(recipe):
         if not value >= least:
             raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}.")
+    share = recipe.estimate.coverage
+    if not 0 < share < 1:
+        raise InputError(f"--estimate.coverage is {share}; it must lie between 0 and 1.")
+    sizes = recipe.estimate.size_range
+    if sizes is not None and not 1 <= sizes[0] <= sizes[1]:
+        raise InputError(f"--estimate.size-range is {sizes[0]} {sizes[1]}; give the smallest size, then the largest.")
     for stage in _STAGES:
         settings = getattr(recipe, stage)
-        if settings.lr <= 0:
+        if not settings.lr > 0:
             raise InputError(f"--{stage}.lr is {settings.lr}; it must be above 0.")
         if settings.nesterov and not settings.momentum:
             raise InputError(f"--{stage}.nesterov needs momentum; set --{stage}.momentum or --{stage}.no-nesterov.")
     for name in ("temperature", "epsilon"):
-        if getattr(recipe.joint.swap, name) <= 0:
+        if not getattr(recipe.joint.swap, name) > 0:
             raise InputError(f"--joint.swap.{name} must be above 0.")
+
+
+def _flag(data: ImageSet) -> str:
+    """What the number of classes is called on the command line."""
+    return "--n-new" if data.n_known else "--k (or --n-new)"
 
 
 _STAGES = ("pretrain", "supervised", "joint")
@@ -74,6 +89,12 @@ def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
     rows += [(f"joint.swap.{name}", getattr(swap, name), 1) for name in ones]
     rows += [(f"joint.swap.{name}", getattr(swap, name), 0) for name in ("over_factor", "small_views")]
     rows += [("joint.swap.small_size", swap.small_size, 8 if swap.small_views else 0)]
+    if recipe.pretrain.method == "prototypical":
+        episode = {"ways": 2, "shots": 1, "queries": 1, "episodes": 1}
+        rows += [(f"pretrain.{name}", getattr(recipe.pretrain, name), low) for name, low in episode.items()]
+    smallest = {"max_new": 2, "splits": 1, "restarts": 1, "coarse_step": 1, "silhouette_sample": 2}
+    smallest |= {"tree_points": 4, "components": 1, "probe_draws": 1, "size_spread": 0}
+    rows += [(f"estimate.{name}", getattr(recipe.estimate, name), low) for name, low in smallest.items()]
     model = recipe.model
     return [
         *rows,

@@ -55,7 +55,13 @@ def _main(argv: Sequence[str] | None) -> int:
         # whoever reads has seen enough; what Python still wants to print when it ends goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
+        if _is_of_memory(error):
+            return _complain(
+                "There is not enough memory for this; choose a smaller batch (--joint.batch and so on), smaller images "
+                "(--model.size) or a narrower network (--model.width).",
+                1,
+            )
         if not _is_of_others(error):
             raise
         return _complain("Another process of this run has ended. The same command goes on from the last kept state.", 1)
@@ -177,7 +183,13 @@ def _may_speak() -> bool:
     return may_speak()
 
 
-def _is_of_others(error: RuntimeError) -> bool:
+def _is_of_memory(error: BaseException) -> bool:
+    """Whether there was not enough memory, on a GPU or in the machine; torch has no common error for both."""
+    said = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
+
+
+def _is_of_others(error: BaseException) -> bool:
     """Whether the error only shows that another process has ended."""
     if not launched().several:
         return False

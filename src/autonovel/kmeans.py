@@ -163,7 +163,9 @@ class Problem:
     def result(self, runs: "Runs") -> KMeansResult:
         """The run with the lowest inertia, in the user's units, with a label for anchors too."""
         # Runs that found the same clusters differ by rounding; the first of them wins, on every device.
-        best = int((runs.inertia <= runs.inertia.min() * (1 + 1e-6)).nonzero()[0])
+        # Where all points lie on their centres, rounding may also leave a little less than nothing.
+        least = runs.inertia.min()
+        best = int((runs.inertia <= least + 1e-6 * least.abs()).nonzero()[0])
         k = runs.sizes[best]
         labels = self.anchors.clone()
         labels[self.anchors < 0] = runs.labels[best]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from autonovel.checks import check
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
+from autonovel.data.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.engine import Answers, Epoch, Mode, answer, answer_together, not_captured, train
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
@@ -50,6 +51,7 @@ class Pipeline:
         seed: everything random depends on it.
         mode: device and precision.
         reporter: sees the progress.
+        problems: files that were left out or are remarkable; listed in the folder before any work.
     """
 
     data: ImageSet
@@ -58,6 +60,7 @@ class Pipeline:
     seed: int = 0
     mode: Mode = field(default_factory=Mode.of)
     reporter: Silent = field(default_factory=Silent)
+    problems: Sequence[Problem] = ()
 
     def __post_init__(self) -> None:
         facts = Facts(
@@ -86,12 +89,15 @@ class Pipeline:
             until: stop after this stage ('pretrain', 'estimate', 'supervised'); the folder then serves as
                 ``start_from`` or is gone on with later.
         """
+        if truth is not None and len(truth.labels) != len(self.data):
+            raise InputError(f"The truth has {len(truth.labels)} labels for {len(self.data)} images; give one each.")
         with run.claim(self._config()):
             if run.finished:
                 self.reporter.message(
                     f"{run.path} is finished already; delete the folder or choose another one to run again."
                 )
                 return run
+            run.write_rows("problems.csv", PROBLEM_FIELDS, as_rows(self.problems))
             if start_from is not None:
                 self.mode.world.from_first(lambda: self._take_over(start_from, run))
             self._work(run, truth, until)
@@ -131,7 +137,9 @@ class Pipeline:
         n_new = self.n_new if estimate is None else estimate.n_new
         assert n_new is not None
         if n_new < 2:
-            raise InputError("The pile looks like a single new class; give --n-new 2 or more to sort it all the same.")
+            raise InputError(
+                "The pile looks like a single new class; to sort it all the same, give --n-new 2 or more, and another --out."
+            )
         joint = joint_method(self.recipe, self.data.n_known, n_new)
         seconds["joint"] = self._do_stage("joint", joint, net, images, run)
         whole = self._together(net, n_new, images, run, seconds)
@@ -227,23 +235,25 @@ class Pipeline:
     def _estimate(self, run: Run, net: Net, images: Images, seconds: dict[str, float]) -> ClassEstimate:
         """The number of new classes, from features that have not seen the probe classes."""
         if run.has("estimate.json"):
-            return ClassEstimate(**run.read_json("estimate.json"))
-        started = time.perf_counter()
+            known, seconds["estimate"] = read_estimate(run)
+            return known
+        spent = 0.0
         plan = plan_probes(self.data, self.recipe, self.seed)
         source = net
         if plan.trains:
             source = self._empty_net().to(self.mode.device)
             source.load_state_dict({k: v for k, v in net.state_dict().items() if not k.startswith("heads.")})
             method = KnownClasses(self.recipe, plan.n_train)
-            self._do_stage("supervised-probe", method, source, images.relabelled(plan.train_labels), run)
+            spent = self._do_stage("supervised-probe", method, source, images.relabelled(plan.train_labels), run)
+        started = time.perf_counter()
         places = np.concatenate([plan.probe_places, np.flatnonzero(~self.data.is_known)])
         features = answer_together(source, images, self.mode, places).features
         with not_captured(self.mode):
             found = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
         # several processes must agree, although a GPU may round a close decision either way
         estimate = self.mode.world.from_first(lambda: found)
-        run.write_json("estimate.json", _plain(asdict(estimate)))
-        seconds["estimate"] = time.perf_counter() - started
+        seconds["estimate"] = spent + time.perf_counter() - started
+        run.write_json("estimate.json", _plain(asdict(estimate)) | {"seconds": seconds["estimate"]})
         low, high = estimate.interval
         self.reporter.message(f"estimate ({estimate.method}): {estimate.n_new} new classes, between {low} and {high}")
         return estimate
@@ -343,9 +353,14 @@ class Pipeline:
         run.write_array("features.npy", found.features.numpy().astype(np.float16))
         if not run.has("names.json"):
             run.write_json("names.json", {})
-        if not run.has("problems.csv"):
-            run.write_rows("problems.csv", ("path", "reason"), [])
-        run.write_json("summary.json", summary)  # last: its presence says that all is there
+        run.write_json("summary.json", _plain(summary))  # last: its presence says that all is there
+
+
+def read_estimate(run: Run) -> tuple[ClassEstimate, float]:
+    """What estimate.json holds: the estimate, and how many seconds it took."""
+    found = run.read_json("estimate.json")
+    seconds = float(found.pop("seconds", 0.0))  # folders of earlier versions do not say
+    return ClassEstimate(**found), seconds
 
 
 def restore(run: Run, mode: Mode) -> tuple[Net | Consensus, Recipe]:

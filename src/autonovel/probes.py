@@ -26,7 +26,7 @@ class ProbePlan:
         n_train: how many classes train.
         train_labels: labels (n,) with only those classes, numbered from 0.
         probe_places: the images of the probe classes.
-        groups: the family of each probe class, or None where there are no families.
+        groups: the family of each probe image, or None where there are no families, or only small ones.
     """
 
     trains: bool
@@ -59,7 +59,7 @@ def plan_probes(data: ImageSet, recipe: Recipe, seed: int) -> ProbePlan:
         n_train=len(trained),
         train_labels=number[data.labels],
         probe_places=places,
-        groups=None if families is None else families[data.labels[places]],
+        groups=None if families is None or not _large(families[probes]) else families[data.labels[places]],
     )
 
 
@@ -96,6 +96,11 @@ def _families(class_names: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
     if len(heads) < len(class_names) or len(set(heads)) < 2:
         return None
     return np.unique(heads, return_inverse=True)[1].astype(np.int64)
+
+
+def _large(families: npt.NDArray[np.int64]) -> bool:
+    """Whether some family has enough of the probe classes to be a probe set of its own."""
+    return bool(np.bincount(families).max(initial=0) >= MIN_PROBE_CLASSES)
 
 
 def _choose(

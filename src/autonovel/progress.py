@@ -83,7 +83,7 @@ class Bars(Silent):
 
     def message(self, text: str) -> None:
         """Print the sentence above the bar."""
-        self._progress.console.print(text, highlight=False)
+        self._progress.console.print(text, highlight=False, markup=False)  # a path may hold [brackets]
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """Show a bar."""

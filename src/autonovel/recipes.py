@@ -75,6 +75,10 @@ def _svhn(preset: str) -> Recipe:
     return _shortened(recipe) if preset == "fast" else recipe
 
 
+LR_OF_512 = 0.4
+"""The learning rate of swapped prediction for batches of 512; it goes with the size of the batch."""
+
+
 def _best(preset: str) -> Recipe:
     strong = Augment("mixed", jitter=0.4, solarise=0.2)
     share = 0.5 if preset == "fast" else 1.0
@@ -89,7 +93,7 @@ def _best(preset: str) -> Recipe:
             objective="swap",
             epochs=0,
             batch=512,
-            lr=0.4,
+            lr=LR_OF_512,
             weight_decay=1.5e-4,
             schedule="cosine",
             warmup=10,
@@ -107,8 +111,8 @@ def _folder(preset: str) -> Recipe:
         best,
         name="folder",
         model=replace(best.model, backbone="auto", width=0),
-        supervised=replace(best.supervised, augment=strong),
-        joint=replace(best.joint, batch=0, augment=strong),
+        supervised=replace(best.supervised, batch=0, augment=strong),
+        joint=replace(best.joint, batch=0, lr=0.0, augment=strong),
     )
 
 
@@ -238,26 +242,30 @@ def fit_to_data(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
     notes = []
     model, supervised, joint = recipe.model, recipe.supervised, recipe.joint
     side = model.size or facts.side
+    why = f"images of {side} pixels"
     if model.backbone == "auto":
         if side <= 20 and facts.channels == 1:
             model, why = replace(model, backbone="small"), f"tiny grey images ({side} pixels)"
         elif side <= 40:
             model, why = replace(model, backbone="resnet18"), f"small images ({side} pixels)"
         else:
-            model, why = replace(model, backbone="resnet18-large"), f"images of {side} pixels"
-        if model.width == 0:
-            # a wide network on a CPU takes hours, and few images do not need it
-            large = facts.gpu and facts.images >= 5000
-            model = replace(model, width=16 if model.backbone == "small" else 64 if large else 32)
-        notes.append(
-            f"network {model.backbone}, width {model.width}: {why}, {facts.images:,} images (--model.backbone)"
-        )
+            model = replace(model, backbone="resnet18-large")
+    if model.width == 0:
+        # a wide network on a CPU takes hours, and few images do not need it
+        large = facts.gpu and facts.images >= 5000
+        model = replace(model, width=16 if model.backbone == "small" else 64 if large else 32)
+    if model != recipe.model:
+        network = f"network {model.backbone}, width {model.width}"
+        notes.append(f"{network}: {why}, {facts.images:,} images (--model.backbone, --model.width)")
+    batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
+    if supervised.batch == 0:
+        supervised = replace(supervised, batch=min(256, batch))
     if joint.batch == 0:
-        batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
-        joint, supervised = replace(joint, batch=batch), replace(supervised, batch=min(256, batch))
-        # the learning rate of the recipe is meant for batches of 512
-        joint = replace(joint, lr=joint.lr * batch / 512)
+        joint = replace(joint, batch=batch)
         notes.append(f"batches of {batch}: {facts.images:,} images (--joint.batch)")
+    if joint.lr == 0:
+        joint = replace(joint, lr=LR_OF_512 * joint.batch / 512)
+        notes.append(f"learning rate {joint.lr:g}: batches of {joint.batch} (--joint.lr)")
     short = 2 if recipe.preset == "fast" else 1
     if joint.epochs == 0:
         # with few classes a network trained for long memorises its own wrong targets

@@ -21,6 +21,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ from safetensors.torch import save_file
 
 from autonovel.distributed import World
 from autonovel.engine import State
-from autonovel.errors import InputError
+from autonovel.errors import InputError, TrainingError
 
 
 class Run:
@@ -55,7 +56,7 @@ class Run:
     @property
     def exists(self) -> bool:
         """Whether the folder holds a run."""
-        return (self.path / "config.json").exists()
+        return os.path.exists(self.path / "config.json")  # False also for a path that no system takes
 
     @property
     def finished(self) -> bool:
@@ -101,7 +102,10 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per epoch and stage."""
         file = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if not file.exists():
+            return []
+        entries = (_entry(line) for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
+        return [entry for entry in entries if entry is not None]
 
     def name(self, cluster: int, name: str) -> Run:
         """Give a cluster a name, in names.json and predictions.csv."""
@@ -140,7 +144,10 @@ class Run:
         """Write a .safetensors file."""
         ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
         with self._whole(name) as path:
+            path.touch()
+            usual = path.stat().st_mode
             save_file(ready, path, metadata)
+            path.chmod(stat.S_IMODE(usual))  # as safetensors leaves it, nobody but its owner may read it
 
     def read_tensors(self, name: str) -> tuple[State, dict[str, str]]:
         """Tensors and metadata of a .safetensors file."""
@@ -162,26 +169,27 @@ class Run:
 
     def append_metrics(self, entry: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with _written(self.path / "metrics.jsonl") as path, path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
     def forget_metrics(self, stage: str, since: int) -> None:
         """Drop the lines of epochs of a stage that will be done again (those after the kept state)."""
-        kept = [m for m in self.metrics if m["stage"] != stage or m["epoch"] < since]
-        if len(kept) != len(self.metrics):
+        kept = "".join(json.dumps(m) + "\n" for m in self.metrics if m["stage"] != stage or m["epoch"] < since)
+        if self.has("metrics.jsonl") and (self.path / "metrics.jsonl").read_bytes() != kept.encode():
             with self._whole("metrics.jsonl") as path:
-                path.write_text("".join(json.dumps(m) + "\n" for m in kept), encoding="utf-8")
+                path.write_text(kept, encoding="utf-8")
 
     @contextmanager
     def claim(self, config: dict[str, Any]) -> Iterator[None]:
         """Make the folder this run's own: refuse one that holds another run or that another process works in."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file; give a folder for the run.")
-        if self.exists:
-            self._refuse_other(config)
-        elif self.path.exists() and any(self.path.iterdir()):
-            raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise InputError(f"{self.path} is a file; give a folder for the run.")
+            if self.exists:
+                self._refuse_other(config)
+            # a run that ended before its first file was written leaves the folder of its lock
+            elif self.path.exists() and any(entry.name != "state" for entry in self.path.iterdir()):
+                raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
             (self.path / "state").mkdir(parents=True, exist_ok=True)
             lock = (self.path / "state" / "lock").open("w")
         except OSError as error:
@@ -217,13 +225,14 @@ class Run:
     @contextmanager
     def _whole(self, name: str) -> Iterator[Path]:
         target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            yield part
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+        with _written(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                yield part
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
 
 
 class SharedRun(Run):
@@ -357,6 +366,27 @@ def versions() -> dict[str, str]:
     import autonovel
 
     return {"autonovel": autonovel.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Path]:
+    """Say in a sentence why a file of the run could not be written: a full disk, most often."""
+    try:
+        yield path
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TrainingError(
+            f"{path} cannot be written ({reason}); make room for it, and the same command goes on from the last kept state."
+        ) from error
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None for one that a crash or a full disk left incomplete, whose epoch is done again."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

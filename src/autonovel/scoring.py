@@ -42,25 +42,28 @@ def score(
     n_known, n_new = data.n_known, found.new.shape[1]
     hidden = np.flatnonzero(~data.is_known)
     actual, predicted = truth.labels[hidden], found.new.argmax(1).numpy()
-    table, mapping = metrics.matched_confusion(actual - n_known, predicted)
+    # the classes that are there: new ones, and known ones where only some of their images were labelled
+    present, compact = np.unique(actual, return_inverse=True)
+    table, mapping = metrics.matched_confusion(compact, predicted)
     result: dict[str, Any] = {
         f"{name}_new": value for name, value in metrics.clustering_scores(actual, predicted).items()
     }
     # cluster -> the true class it is matched to, and how many of its images are of that class
     result["matched"] = {
-        str(cluster): (truth.class_names[n_known + to], int(table[to, to]))
+        str(cluster): (truth.class_names[present[to]], int(table[to, to]))
         for cluster, to in sorted(mapping.items())
-        if n_known + to < len(truth.class_names) and cluster < n_new
+        if to < len(present) and cluster < n_new
     }
     result["confusion"] = table.tolist()
     result["kmeans"] = {}
-    n_true = len(np.unique(actual))
     points = {"supervised_features": features} if features is not None else {}
     if len(hidden) * int(np.prod(data.images.shape[1:])) <= PIXEL_BASELINE:
         points["pixels"] = torch.from_numpy(data.images[hidden].reshape(len(hidden), -1)).float()
 
     def baseline(vectors: Tensor) -> float:
-        return metrics.cluster_accuracy(actual, kmeans(vectors.to(mode.device), n_true, seed=seed).labels.cpu().numpy())
+        return metrics.cluster_accuracy(
+            actual, kmeans(vectors.to(mode.device), len(present), seed=seed).labels.cpu().numpy()
+        )
 
     jobs = Jobs[float](mode.world)
     for vectors in points.values():
@@ -68,6 +71,8 @@ def score(
     result["kmeans"] |= dict(zip(points, jobs.results(), strict=True))
     if truth.test_images is not None and truth.test_labels is not None and len(truth.test_labels):
         test = ImageSet.from_arrays(truth.test_images)
-        answers = answer_together(net, put_on(mode.device, test, size=recipe.model.size), mode)
+        # where the training images were brought to another size, those of the test split follow
+        size = 0 if test.images.shape[1:] == data.images.shape[1:] else data.images.shape[1]
+        answers = answer_together(net, put_on(mode.device, test, size=recipe.model.size or size), mode)
         result["test"] = metrics.joint_scores(truth.test_labels, answers.joint.argmax(1).numpy(), n_known)
     return result

@@ -52,7 +52,7 @@ class Model:
     """auto: as suits the images. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for
     photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
     width: int = 64
-    """Channels of the first block; 0 takes what suits the data (with backbone auto)."""
+    """Channels of the first block; 0 takes what suits the data."""
     shortcut: Literal["pool", "conv"] = "pool"
     """How a residual block changes its shape: average pooling and zero channels, or a 1x1 convolution."""
     head: Literal["linear", "mlp", "cosine"] = "linear"
@@ -72,13 +72,13 @@ class Training:
     """How the weights of a stage are trained."""
 
     epochs: int = 200
-    """Passes over the images of the stage; 0 takes what suits the data (recipes best and folder)."""
+    """Passes over the images of the stage; 0 takes what suits the data (stage joint)."""
     batch: int = 128
-    """Images in a step (before views are made of them); 0 takes what suits the data (recipe folder, stage joint)."""
+    """Images in a step (before views are made of them); 0 takes what suits the data (stages supervised and joint)."""
     optimiser: Literal["sgd", "adam"] = "sgd"
     """The rule that moves the weights."""
     lr: float = 0.1
-    """The learning rate at its highest."""
+    """The learning rate at its highest; 0 takes what suits the batch (stage joint)."""
     momentum: float = 0.9
     """Momentum of sgd."""
     nesterov: bool = False

@@ -204,6 +204,8 @@ def run_cluster(options: Cluster, recipe: Recipe) -> None:
 
     images: Any = options.images
     truth = None
+    if options.data and images is not None:
+        raise InputError("Give either a folder (or table) of images or a benchmark (--data), not both.")
     if options.data:
         images, truth = load_benchmark(options.data, options.root, unverified=options.unverified)
     elif images is None:
@@ -221,9 +223,10 @@ def run_cluster(options: Cluster, recipe: Recipe) -> None:
 def run_data(options: Data) -> None:
     """``autonovel data``."""
     from autonovel.data.benchmarks import BENCHMARKS, fetch_benchmark
+    from autonovel.progress import reporter
 
     if options.name:
-        print(fetch_benchmark(options.name, options.root))
+        print(fetch_benchmark(options.name, options.root, progress=reporter().counter("bytes downloaded")))
         return
     for name, text in BENCHMARKS.items():
         print(f"{name:<14} {text}")
@@ -260,11 +263,22 @@ def run_recipes(options: Recipes) -> None:
     """``autonovel recipes``."""
     if options.name:
         for name, value in _flat(get_recipe(options.name, options.preset)):
-            print(f"--{name.replace('_', '-')} {value}")
+            print(_as_flag(name, value))
         return
     for name, text in describe_recipes().items():
         print(f"{name:<10} {text}")
     print(f"Presets: {', '.join(PRESETS)}. All fields of one: autonovel recipes NAME")
+
+
+def _as_flag(name: str, value: Any) -> str:
+    """A field of a recipe as it is typed."""
+    part, _, last = name.replace("_", "-").rpartition(".")
+    if name == "name":
+        return f"--recipe {value}"
+    if isinstance(value, bool):
+        return f"--{part}.{'' if value else 'no-'}{last}"
+    values = value if isinstance(value, tuple) else (value,)
+    return " ".join([f"--{name.replace('_', '-')}", *map(str, values)])
 
 
 def run_doctor(options: Doctor) -> None:
@@ -302,7 +316,8 @@ def _print_result(summary: dict[str, Any], options: Any) -> None:
         for name, value in summary.get("kmeans", {}).items():
             print(f"k-means on {name.replace('_', ' ')}: ACC {value:.1%}")
         for rule, parts in summary.get("test", {}).items():
-            print(f"test split, {rule} matching: " + "  ".join(f"{part} {value:.1%}" for part, value in parts.items()))
+            shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
+            print(f"test split, {rule} matching: {'  '.join(shown)}")
     total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
     print(
         f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, "

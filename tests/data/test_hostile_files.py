@@ -12,9 +12,10 @@ from PIL import Image
 
 from autonovel.data.decode import Form, UnusableImageError, decode
 from autonovel.data.pool import decode_files
-from autonovel.data.problems import Problem, write_problems
+from autonovel.data.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.data.sources import load_images
 from autonovel.errors import InputError
+from autonovel.runs import Run
 
 
 def write_good(folder, count, seed=0):
@@ -245,7 +246,7 @@ def test_problems_csv(tmp_path):
         Problem('odd, "name"\n.jpg', "empty file"),
         Problem("ü.png", "the same picture as é.png", left_out=False),
     ]
-    write_problems(problems, tmp_path / "problems.csv")
+    Run(tmp_path).write_rows("problems.csv", PROBLEM_FIELDS, as_rows(problems))
     with open(tmp_path / "problems.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     assert rows == [

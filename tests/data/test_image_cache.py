@@ -28,7 +28,7 @@ def photos(tmp_path):
 
 def load(photos, **settings):
     return load_images(
-        photos / "known", photos / "pile", cache=photos / "cache", **{"size": 16, "channels": 3, **settings}
+        photos / "known", photos / "pile", **{"cache": photos / "cache", "size": 16, "channels": 3, **settings}
     )
 
 
@@ -96,6 +96,22 @@ def test_added_and_removed_files(photos, decodings):
     np.testing.assert_array_equal(
         images.images, load_images(photos / "known", photos / "pile", size=16, channels=3).images.images
     )
+
+
+def test_files_of_both_sides_are_told_apart(tmp_path, decodings):
+    # the same path below both folders, the same size and time: as from an archive of bitmaps
+    for side in range(2):
+        folder = tmp_path / ("known", "pile")[side]
+        for number in range(6):
+            file = folder / ("a", "b")[number % 2] / f"{number}.bmp"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(encoded("BMP", picture(16, 16, seed=100 * side + number)))
+            os.utime(file, (10**9, 10**9))
+    load(tmp_path)
+    (tmp_path / "pile" / "more.bmp").write_bytes(encoded("BMP", picture(16, 16, seed=1)))
+    again = load(tmp_path).images
+    assert len(decodings) == 13
+    np.testing.assert_array_equal(again.images, load(tmp_path, cache=None).images.images)
 
 
 def test_changed_labels_need_no_decoding(photos, decodings):

@@ -51,6 +51,14 @@ def test_arrays(pixels):
     assert load_images((pixels.astype(float) / 255, numbers)).images.images.dtype == np.uint8
 
 
+@pytest.mark.parametrize("kind", [np.asarray, Image.fromarray])
+def test_lists_of_pictures_of_different_sizes(kind):
+    pictures = [kind(np.asarray(picture(20 + number, 24, seed=number))) for number in range(10)]
+    loaded = load_images((pictures[:6], [0, 0, 0, 1, 1, 1]), pictures[6:], size=16)
+    assert loaded.images.images.shape == (10, 16, 16, 3)
+    assert loaded.images.labels.tolist() == [0, 0, 0, 1, 1, 1, -1, -1, -1, -1]
+
+
 def test_images_that_are_not_square_stay_so_in_arrays():
     wide = np.random.default_rng(0).integers(0, 256, (6, 8, 12), np.uint8)
     assert load_images((wide, ["a", "a", "b", "", "", ""])).images.images.shape == (6, 8, 12, 1)

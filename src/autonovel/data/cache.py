@@ -42,7 +42,7 @@ class Index:
     Attributes:
         form: size and channels of the images.
         key: whatever else decided the content (labels, requested settings), as text to compare.
-        names: the source entries, one per candidate image.
+        names: the source entries, one per candidate image, each by a name of its own.
         stamps: int64 (n, 2): size and time of change of each.
         kept: which entries have a row of pixels; the rows are in their order.
         prints: int64 (n,): content prints of the entries.

@@ -37,7 +37,8 @@ def decode_sides(
     progress: Progress | None,
 ) -> tuple[Pixels, Index, str]:
     """The pixels of all usable images, what became of each candidate, and a note on how the pixels were made."""
-    names = [name for side in sides for name in side.names]
+    # with the number of the side: the same path below both folders is two files, maybe of one size and time
+    names = [f"{number} {name}" for number, side in enumerate(sides) for name in side.names]
     stamps = np.concatenate([side.pictures.stamps for side in sides])
     labels = [label for side in sides for label in side.labels]
     key = json.dumps([size, channels, [len(side.ids) for side in sides], _digest(labels)])

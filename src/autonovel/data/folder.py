@@ -157,6 +157,9 @@ def _walk(root: str, label: str | None, collector: _Collector, visited: _Visited
             collector.problem(folder, f"the same folder as {printable(before)}", counts=False)
             continue
         folders, files = _entries(folder, collector)
+        if _holds_run(folders, files):
+            collector.problem(folder, "the folder of a run", counts=False)
+            continue
         for entry in files:
             try:
                 if _promises_image(entry.name) or not entry.is_file() or _starts_like_image(entry.path):
@@ -185,6 +188,11 @@ def _entries(folder: str, collector: _Collector) -> tuple[list[os.DirEntry[str]]
             continue
         (folders if _is_folder(entry) else files).append(entry)
     return folders, files
+
+
+def _holds_run(folders: Iterable[os.DirEntry[str]], files: Iterable[os.DirEntry[str]]) -> bool:
+    """Whether a folder with these entries is one of our own runs, whose pictures are not photographs."""
+    return any(entry.name == "config.json" for entry in files) and any(entry.name == "state" for entry in folders)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from autonovel.errors import InputError
 
@@ -37,12 +35,13 @@ def printable(path: str | os.PathLike[str]) -> str:
     return text if text.isascii() else os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
-def write_problems(problems: Iterable[Problem], path: Path) -> None:
-    """Write ``problems.csv``: path, reason, left_out."""
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "reason", "left_out"])
-        writer.writerows([problem.path, problem.reason, "yes" if problem.left_out else "no"] for problem in problems)
+PROBLEM_FIELDS = ("path", "reason", "left_out")
+"""The columns of ``problems.csv``."""
+
+
+def as_rows(problems: Iterable[Problem]) -> list[tuple[str, str, str]]:
+    """The rows of ``problems.csv``."""
+    return [(problem.path, problem.reason, "yes" if problem.left_out else "no") for problem in problems]
 
 
 def summary(problems: Sequence[Problem]) -> str:

@@ -96,7 +96,7 @@ def _from_files(files: Files, origin: str, place: str, prefix: str = "") -> Side
 
 
 def _forget_labels(side: Side) -> None:
-    side.labels = [None] * len(side.labels)
+    side.labels, side.class_names = [None] * len(side.labels), ()
     if isinstance(side.pictures, FilePictures):
         side.pictures.files.labels = side.labels
 
@@ -116,7 +116,7 @@ def _from_values(images: Any, labels: list[str | None] | None, role: str) -> Sid
             images = images.transpose(0, 2, 3, 1)
     elif not isinstance(images, np.ndarray) and hasattr(images, "__array__"):
         images = np.asarray(images)
-    if len(np.shape(images)) == 0 and not isinstance(images, Sequence):
+    if not isinstance(images, Sequence) and len(np.shape(images)) == 0:
         raise InputError(f"The {role} images are a single value; give one image per entry.")
     n = len(images)
     if labels is not None and len(labels) != n:
