@@ -1,5 +1,7 @@
 """The order of an epoch, batches, resizing."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -174,3 +176,25 @@ def test_resizing_in_chunks_gives_the_same_as_one_by_one() -> None:
     together = resize(images, 5)
     assert torch.equal(together[4095:], resize(images[4095:], 5))
     assert len(together) == 4097
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_memory_that_a_container_may_not_use_is_not_free(
+    generation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path if generation == 2 else tmp_path / "memory"
+    folder.mkdir(exist_ok=True)
+    limit, used = (
+        ("memory.max", "memory.current") if generation == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    )
+    (folder / limit).write_text("1000000\n")
+    (folder / used).write_text("700000\n")
+    # of what is used, a part is copies of files, which the system gives up when memory is wanted
+    prefix = "" if generation == 2 else "total_"
+    (folder / "memory.stat").write_text(f"anon 400000\n{prefix}inactive_file 200000\n")
+    assert loader._free_in_container(tmp_path) == 500_000
+    (folder / limit).write_text("max\n")
+    assert loader._free_in_container(tmp_path) > 2**60
+    assert loader._free_in_container(tmp_path / "nothing") > 2**60
+    monkeypatch.setattr(loader, "_free_in_container", lambda: 500_000)
+    assert free_memory(CPU) == 500_000

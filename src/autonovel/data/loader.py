@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import queue
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -185,6 +187,10 @@ def free_memory(device: torch.device) -> int:
     """Bytes that are free on the device now."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
+    return min(_free_on_machine(), _free_in_container())
+
+
+def _free_on_machine() -> int:
     try:
         # files that the system keeps in memory only as long as nobody needs it, such as decoded images, count as free
         with open("/proc/meminfo") as file:
@@ -195,6 +201,21 @@ def free_memory(device: torch.device) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):  # a system that does not tell
         return 2 * 2**30
+
+
+def _free_in_container(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """What a container's own limit leaves; the machine may have more. Without a limit, more than any machine has."""
+    for folder, limit, used, kept in (
+        (groups, "memory.max", "memory.current", "inactive_file"),
+        (groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            taken = int((folder / used).read_text()) - int(statistics.get(kept, 0))
+            return max(0, int((folder / limit).read_text()) - taken)
+        except (OSError, ValueError):  # another generation of control groups, no limit ("max"), or none of them
+            continue
+    return sys.maxsize
 
 
 def resize(images: Tensor, size: int) -> Tensor:
