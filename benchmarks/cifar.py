@@ -5,7 +5,8 @@
 Plans run at the same time; those joined by a comma run one after the other.
 paper-*, fast-*: stages 1 and 2 once, then stage 3 for every seed, with and without the incremental head.
 best-*: swapped prediction, one seed.
-cluster-*: no labels at all; as it is, without consistency, without self-supervision. Takes rotation over from paper-*.
+cluster-*: no labels at all; as it is, without consistency, without self-supervision, with balanced clusters instead of
+pairs. Takes rotation over from paper-*.
 With --together 1 the runs of a plan go one after the other.
 estimate-*: the number of new classes by every estimator, from features of known classes that are not probes.
 """
@@ -116,19 +117,19 @@ class Plan:
         paper = f"paper-{self.benchmark}"
         start = Run(self.args.work / f"{paper}-start")
 
-        def with_rotation(name: str, consistency: float) -> None:
+        def with_rotation(name: str, settings: Recipe) -> None:
             if any(paper in plans.split(",") and self.plan not in plans.split(",") for plans in self.args.plans):
                 _rotated[paper].wait()
-            settings = replace(recipe, joint=replace(recipe.joint, consistency=consistency))
             self._run(name, settings, start_from=start if start.has("pretrain.safetensors") else None)
 
         def from_nothing() -> None:
             self._run("no-rotation", replace(recipe, pretrain=replace(recipe.pretrain, method="none")))
 
         jobs = [
-            lambda: with_rotation("full", recipe.joint.consistency),
-            lambda: with_rotation("no-consistency", 0.0),
+            lambda: with_rotation("full", recipe),
+            lambda: with_rotation("no-consistency", replace(recipe, joint=replace(recipe.joint, consistency=0.0))),
             from_nothing,
+            lambda: with_rotation("swap", self._recipe("cluster-swap")),
         ]
         side_by_side(jobs, at_once=self.args.together)
 

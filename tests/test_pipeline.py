@@ -166,6 +166,25 @@ def test_rotation_serves_for_other_labels_of_the_same_images(cifar, tmp_path: Pa
     assert {m["stage"] for m in second.metrics} == {"supervised", "joint"}
 
 
+@pytest.mark.parametrize("name", ["cluster", "cluster-swap"])
+def test_both_ways_without_labels_take_rotation_over_from_a_run_with_labels(cifar, tmp_path: Path, name: str) -> None:
+    images, truth = cifar
+    small = small_recipe()
+    first = discover(cifar, tmp_path / "first", small)
+    own = get_recipe(name)
+    short = {"epochs": 2, "batch": 50, "lr": 0.01, "swap": small.joint.swap}
+    recipe = replace(own, model=small.model, pretrain=small.pretrain, joint=replace(own.joint, **short))
+    unlabelled = replace(images, labels=np.full(len(images), -1), class_names=())
+    run = an.discover(
+        unlabelled, out=tmp_path / name, n_new=10, recipe=recipe, truth=truth, device="cpu", start_from=first.path
+    )
+    assert {m["stage"] for m in run.metrics} == {"joint"}
+    losses = {"cluster": {"pairs", "consistency"}, "cluster-swap": {"new", "over"}}
+    assert all(m["losses"].keys() == losses[name] for m in run.metrics)
+    assert sum(run.summary["cluster_sizes"]) == len(images)
+    assert 0.1 <= run.summary["acc_new"] <= 1
+
+
 def test_features_that_have_seen_the_probe_classes_are_not_taken_over(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = ImageSet.from_arrays(rng.integers(0, 255, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 12 - 1)

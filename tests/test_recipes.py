@@ -109,6 +109,16 @@ def test_what_differs_between_the_data_sets(name: str, weight: float, ramp: int,
     assert same == base.joint
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_unsupervised_mode_is_that_of_cifar10_without_labels(preset: str) -> None:
+    paper, cluster, swap = (get_recipe(name, preset) for name in ("cifar10", "cluster", "cluster-swap"))
+    assert (cluster.pretrain, cluster.joint) == (paper.pretrain, paper.joint)
+    # one field apart, so that a difference between them has one cause
+    assert swap == dataclasses.replace(
+        cluster, name="cluster-swap", joint=dataclasses.replace(cluster.joint, objective="swap")
+    )
+
+
 def test_digits_are_never_mirrored() -> None:
     for name in ("svhn", "digits", "omniglot"):
         for preset in PRESETS:

@@ -165,6 +165,12 @@ def _cluster(preset: str) -> Recipe:
     return replace(recipe, model=replace(recipe.model, backbone="auto", width=0))
 
 
+def _cluster_swap(preset: str) -> Recipe:
+    """The same without labels, with balanced clusters instead of pairs; chosen on known classes (docs/cluster.md)."""
+    recipe = _cluster(preset)
+    return replace(recipe, name="cluster-swap", joint=replace(recipe.joint, objective="swap"))
+
+
 def _digits(preset: str) -> Recipe:
     # compared on probe classes among the known digits (docs/digits.md, which also says what is not clean about it)
     vary = Augment("none", flip=False, rotate=10.0, zoom=0.1, shift=0.06)
@@ -199,6 +205,7 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
     "omniglot": ("the paper's settings for OmniGlot, one alphabet at a time", _omniglot),
     "folder": ("anyone's images: network, resolution, batch and epochs from the data", _folder),
     "cluster": ("no labels at all: the paper's unsupervised mode", _cluster),
+    "cluster-swap": ("no labels at all: balanced clusters in place of the paper's pairs", _cluster_swap),
     "best": ("the most accurate settings for small colour images: swapped prediction, all layers", _best),
 }
 

@@ -1,0 +1,105 @@
+"""Compare settings of the unsupervised mode on known classes of CIFAR-100.
+
+    python benchmarks/tune_cluster.py --root DATA --start RUNS/paper-cifar100-start --set joint.objective=pairs,swap
+
+CIFAR-10 has no known classes here, so its labels may choose nothing. A task is a draw of known classes of CIFAR-100,
+clustered without their labels and scored with them; all tasks start from the rotation network in ``--start``, which has
+seen no label. Draws have a tenth of the images of CIFAR-10: ``--stretch 10`` gives them as many steps as it has.
+docs/cluster.md holds what was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import Log
+from tune_digits import change, combinations
+
+from autonovel.data.benchmarks import load_benchmark
+from autonovel.data.images import UNKNOWN, ImageSet, Truth
+from autonovel.engine import Mode
+from autonovel.parallel import side_by_side
+from autonovel.pipeline import Pipeline
+from autonovel.recipes import get_recipe
+from autonovel.runs import Run
+from autonovel.settings import Recipe
+
+
+@dataclass
+class FromRotation(Pipeline):
+    """A run that takes rotation over from one with more images."""
+
+    def _take_over(self, source: Run, run: Run) -> None:
+        shutil.copyfile(source.path / "pretrain.safetensors", run.path / "pretrain.safetensors")
+
+
+def draw_classes(data: ImageSet, classes: int, draw: int) -> tuple[ImageSet, Truth]:
+    """The images of some known classes without their labels, and the labels apart."""
+    chosen = np.sort(np.random.default_rng(draw).permutation(data.n_known)[:classes])
+    part = data.subset(np.isin(data.labels, chosen))
+    truth = Truth(np.searchsorted(chosen, part.labels), tuple(data.class_names[c] for c in chosen))
+    return replace(part, labels=np.full_like(part.labels, UNKNOWN), class_names=()), truth
+
+
+def stretched(recipe: Recipe, factor: int) -> Recipe:
+    """The recipe with so many times the epochs of joint training; its schedule keeps its shape."""
+    joint = recipe.joint
+    milestones = tuple(factor * m for m in joint.milestones)
+    return replace(
+        recipe,
+        joint=replace(joint, epochs=factor * joint.epochs, ramp=factor * joint.ramp, milestones=milestones),
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--start", type=Path, required=True, help="a run of recipe cifar100 with its rotation network")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", help="a field and its values (A+B=V)")
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--draws", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--stretch", type=int, default=1, help="so many times the epochs, ramp and milestones")
+    parser.add_argument("--together", type=int, default=3, help="runs at the same time")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, help="append every run as a line of JSON to this file")
+    args = parser.parse_args(arguments)
+    data, _ = load_benchmark("cifar100", args.root)  # the truth of the unlabelled images is dropped here
+    mode = Mode.of(args.device)
+
+    def attempt(chosen: dict[str, Any], draw: int, seed: int) -> float:
+        images, truth = draw_classes(data, args.classes, draw)
+        recipe = get_recipe("cluster")
+        # the network of the rotation run, whatever the number of images
+        recipe = replace(stretched(recipe, args.stretch), model=get_recipe("cifar100").model)
+        for path, value in chosen.items():
+            for part in path.split("+"):
+                recipe = change(recipe, part, value)
+        with tempfile.TemporaryDirectory() as folder:
+            pipeline = FromRotation(images, recipe, args.classes, seed, mode, Log(f"{chosen} {draw}", 100))
+            run = pipeline.run(Run(Path(folder) / "run"), truth=truth, start_from=Run(args.start))
+            summary = {k: v for k, v in run.summary.items() if k not in ("confusion", "matched")}
+        row = {"settings": chosen, "draw": draw, "stretch": args.stretch} | summary
+        if args.out:
+            with args.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        return float(summary["acc_new"])
+
+    for chosen in combinations(args.set):
+        tasks = list(itertools.product(args.draws, args.seeds))
+        jobs = [lambda c=chosen, d=draw, s=seed: attempt(c, d, s) for draw, seed in tasks]
+        found = side_by_side(jobs, at_once=args.together)
+        each = " ".join(f"{acc:.3f}" for acc in found)
+        print(f"RESULT {chosen or 'the recipe as it is'}: ACC mean {np.mean(found):.3f} ({each})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
