@@ -406,3 +406,20 @@ def test_naming_a_cluster(cifar, tmp_path: Path) -> None:
     assert again.labels.tolist() == run.labels.tolist()
     with pytest.raises(InputError, match="no cluster 5"):
         run.name(5, "stork")
+
+
+def test_what_a_killed_process_was_writing_is_cleared_away(tmp_path: Path) -> None:
+    config = {"run": {"seed": 0}}
+    folder = tmp_path / "run"
+    (folder / "state").mkdir(parents=True)
+    left = [folder / ".config.json.123.part", folder / ".tmpAb12cD", folder / "state" / ".joint.safetensors.9.part"]
+    for part in left:
+        part.write_bytes(b"cut off")
+    with Run(folder).claim(config):  # a run that got no further than this goes on
+        assert not any(part.exists() for part in left)
+    for part in left:
+        part.write_bytes(b"cut off")
+    (folder / "notes.part").write_text("not ours")
+    with Run(folder).claim(config):
+        assert not any(part.exists() for part in left)
+    assert (folder / "notes.part").exists()

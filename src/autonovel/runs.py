@@ -21,6 +21,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,9 @@ from safetensors.torch import save_file
 from autonovel.distributed import World
 from autonovel.engine import State
 from autonovel.errors import InputError, TrainingError
+
+_CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}")
+"""What a process that was killed while it wrote leaves behind: files under our own name for them, and under safetensors'."""
 
 
 class Run:
@@ -188,7 +192,9 @@ class Run:
             if self.exists:
                 self._refuse_other(config)
             # a run that ended before its first file was written leaves the folder of its lock
-            elif self.path.exists() and any(entry.name != "state" for entry in self.path.iterdir()):
+            elif self.path.exists() and any(
+                entry.name != "state" and not _CUT_OFF.fullmatch(entry.name) for entry in self.path.iterdir()
+            ):
                 raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
             (self.path / "state").mkdir(parents=True, exist_ok=True)
             lock = (self.path / "state" / "lock").open("w")
@@ -198,6 +204,9 @@ class Run:
             ) from error
         with lock:
             _lock(lock, self.path)
+            for entry in (*self.path.iterdir(), *(self.path / "state").iterdir()):
+                if _CUT_OFF.fullmatch(entry.name):
+                    entry.unlink()
             if not self.exists:
                 self.write_json("config.json", config)
             yield
