@@ -31,31 +31,33 @@ class Conv2d(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         """Images (n, c, h, w) to images."""
         dtype = input.dtype
-        bias = None if self.bias is None else self.bias.to(dtype)
         learns = torch.is_grad_enabled() and self.weight.requires_grad
         if input.device.type == "cpu" and dtype == torch.bfloat16 and learns and torch.get_num_threads() > 1:
-            y: Tensor = _Mixed.apply(input, self.weight, self.stride, self.padding)  # type: ignore[no-untyped-call]
-            return y if bias is None else y + bias[:, None, None]
+            y: Tensor = _Mixed.apply(input, self.weight, self.bias, self.stride, self.padding)  # type: ignore[no-untyped-call]
+            return y
+        bias = None if self.bias is None else self.bias.to(dtype)
         return F.conv2d(input, self.weight.to(dtype), bias, self.stride, self.padding)
 
 
 class _Mixed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Any, padding: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.stride, ctx.padding = stride, padding
-        return F.conv2d(x, weight.to(x.dtype), None, stride, padding)
+        return F.conv2d(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype), stride, padding)
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
         (x, weight), (grad,) = ctx.saved_tensors, outputs
-        for_x = _gradient(ctx, grad, x, weight.to(x.dtype), (True, False)) if ctx.needs_input_grad[0] else None
-        return for_x, _gradient(ctx, grad.float(), x.float(), weight, (False, True)), None, None
+        of_input, _, of_bias = ctx.needs_input_grad[:3]
+        for_x = _gradients(ctx, grad, x, weight.to(x.dtype), (True, False, False))[0] if of_input else None
+        _, for_weight, for_bias = _gradients(ctx, grad.float(), x.float(), weight, (False, True, of_bias))
+        return for_x, for_weight, for_bias, None, None
 
 
-def _gradient(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Tensor:
-    both = torch.ops.aten.convolution_backward(
-        grad, x, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, (*wanted, False)
+def _gradients(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool]) -> Any:
+    """For input, weights and bias."""
+    bias_sizes = [len(weight)] if wanted[2] else None
+    return torch.ops.aten.convolution_backward(
+        grad, x, weight, bias_sizes, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, wanted
     )
-    result: Tensor = both[0] if wanted[0] else both[1]
-    return result
