@@ -32,8 +32,9 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "autonovel", *map(str, words)]
 
 
-def autonovel(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=100, cwd=cwd, env=ENVIRONMENT)
+def autonovel(*words: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = ENVIRONMENT | environment
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=100, cwd=cwd, env=env)
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -151,9 +152,14 @@ def test_a_download_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert said.err == "bytes downloaded: 1,000 of 2,000\n"
 
 
-def test_version_and_doctor() -> None:
+def test_version_and_doctor(tmp_path: Path) -> None:
     assert autonovel("--version").stdout.startswith("autonovel ")
-    result = autonovel("doctor")
+    kept = tmp_path / "autonovel" / "images" / "some"
+    kept.parent.mkdir(parents=True)
+    with kept.open("wb") as file:
+        file.truncate(3 * 2**29)  # a file with a hole: 1.5 GiB that take no room
+    result = autonovel("doctor", XDG_CACHE_HOME=str(tmp_path))
+    assert f"cache: 1.5 GiB in {kept.parent.parent}" in result.stdout
     assert result.returncode == 0, result.stderr
     assert f"torch {torch.__version__}" in result.stdout
     assert "training works on" in result.stdout.splitlines()[-1]

@@ -15,20 +15,24 @@ def examine() -> Iterator[str]:
 
     import autonovel
     from autonovel.data.images import ImageSet
-    from autonovel.data.loader import DeviceImages
+    from autonovel.data.loader import DeviceImages, free_memory
     from autonovel.engine import Mode, train
+    from autonovel.folders import user_cache
     from autonovel.methods.joint import joint_method
     from autonovel.methods.supervised import KnownClasses
     from autonovel.models.net import build
     from autonovel.recipes import get_recipe
 
     yield f"autonovel {autonovel.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
-    yield f"CPU: {os.cpu_count()} cores, {torch.get_num_threads()} threads used by torch"
+    memory = free_memory(torch.device("cpu")) / 2**30
+    yield f"CPU: {os.cpu_count()} cores, {torch.get_num_threads()} threads used by torch; {memory:.1f} GiB of memory free"
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
         yield f"CUDA: {torch.cuda.get_device_name()}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     else:
         yield "CUDA: none that torch can use; everything runs on the CPU"
+    kept = sum(file.stat().st_size for file in user_cache().rglob("*") if file.is_file())
+    yield f"cache: {kept / 2**30:.1f} GiB in {user_cache()} (decoded images, compiled code); may be deleted at any time"
     for package, use in (
         ("scipy", "scoring"),
         ("sklearn", "scoring, the demo"),
