@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Log, with_epochs
+from common import Log, add_row, brief, with_epochs
 
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
@@ -39,7 +39,6 @@ from autonovel.recipes import get_recipe
 from autonovel.runs import Run
 from autonovel.settings import Recipe
 
-_writing = threading.Lock()
 _rotated: dict[str, threading.Event] = defaultdict(threading.Event)
 """Plans whose first stage is done, or has failed."""
 
@@ -178,15 +177,13 @@ class Plan:
         pipeline = Pipeline(self.images, recipe, self._n_new, seed, self.mode, Log(name, 10))
         run = pipeline.run(Run(self.args.work / name), truth=self.truth, start_from=start_from, until=until)
         if until is None:
-            summary = {k: v for k, v in run.summary.items() if k not in ("confusion", "matched")}
-            self._write({"run": name, "incremental": recipe.joint.incremental} | summary)
+            self._write({"run": name, "incremental": recipe.joint.incremental} | brief(run.summary))
             print(f"RESULT {name} acc {run.summary['acc_new']:.4f} {json.dumps(run.summary['kmeans'])}", flush=True)
         return run
 
     def _write(self, row: dict[str, Any]) -> None:
         about = {"plans": self.args.plans, "date": str(date.today()), "commit": self.args.commit}
-        with _writing, self.args.results.open("a") as file:
-            file.write(json.dumps({"benchmark": self.benchmark} | about | row) + "\n")
+        add_row(self.args.results, {"benchmark": self.benchmark} | about | row)
 
 
 if __name__ == "__main__":

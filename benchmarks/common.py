@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass, replace
+from pathlib import Path
+from typing import Any
 
+from autonovel.errors import InputError
 from autonovel.progress import Silent
 from autonovel.settings import Recipe
 
@@ -40,3 +46,52 @@ def with_epochs(recipe: Recipe, epochs: Sequence[int] | None) -> Recipe:
         return recipe
     stages = zip(("pretrain", "supervised", "joint"), epochs, strict=True)
     return replace(recipe, **{stage: replace(getattr(recipe, stage), epochs=n) for stage, n in stages})
+
+
+def brief(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary without what takes many lines."""
+    return {name: value for name, value in summary.items() if name not in ("confusion", "matched")}
+
+
+_writing = threading.Lock()
+
+
+def add_row(file: Path, row: dict[str, Any]) -> None:
+    """Add a line of JSON; runs side by side may do so."""
+    with _writing, file.open("a") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
+def with_settings(recipe: Recipe, chosen: dict[str, Any]) -> Recipe:
+    """The recipe with fields set by their dotted paths, as `combinations` gives them."""
+    for paths, value in chosen.items():
+        for path in paths.split("+"):
+            recipe = _change(recipe, path, value)
+    return recipe
+
+
+def _change(settings: Any, path: str, value: Any) -> Any:
+    """The settings with the field at a dotted path set, for example ``joint.swap.epsilon``."""
+    name, _, rest = path.partition(".")
+    if not is_dataclass(settings) or not hasattr(settings, name):
+        raise InputError(f"There is no setting '{path}'.")
+    inner = _change(getattr(settings, name), rest, value) if rest else value
+    return replace(settings, **{name: inner})  # type: ignore[type-var]
+
+
+def combinations(axes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Every combination of the values of ``path=value,value``; paths joined by ``+`` move together."""
+    names, choices = [], []
+    for axis in axes:
+        name, _, values = axis.partition("=")
+        names.append(name)
+        choices.append([_value(text) for text in values.split(",")])
+    for chosen in itertools.product(*choices):
+        yield dict(zip(names, chosen, strict=True))
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

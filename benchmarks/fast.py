@@ -16,8 +16,10 @@ import sys
 import time
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from common import add_row, brief
 
 
 def main() -> None:
@@ -36,7 +38,7 @@ def main() -> None:
     args.results.parent.mkdir(parents=True, exist_ok=True)
     once = [f"--{stage}.epochs=1" for stage in ("pretrain", "supervised", "joint")]
 
-    def discover(name: str, seed: int, more: list[str]) -> tuple[dict[str, object], float]:
+    def discover(name: str, seed: int, more: list[str]) -> tuple[dict[str, Any], float]:
         command = [sys.executable, "-m", "autonovel", "discover", "--data", args.data, "--root", str(args.root)]
         command += ["--n-new", "true", "--recipe", args.recipe, "--preset", args.preset, "--seed", str(seed)]
         command += ["--out", str(args.work / name), "--json", *more]
@@ -50,12 +52,10 @@ def main() -> None:
     for seed in args.seeds:
         name = f"{args.recipe}-{args.preset}-{args.data}-wall-seed{seed}"
         summary, wall = discover(name, seed, once if args.short else [])
-        row = {k: v for k, v in summary.items() if k not in ("confusion", "matched")}
         about = {"benchmark": args.data, "run": name, "wall_seconds": round(wall, 1)}
         about |= {"date": str(date.today()), "commit": args.commit}
-        with args.results.open("a") as file:
-            file.write(json.dumps(about | row) + "\n")
-        scores.append(float(str(summary["acc_new"])))
+        add_row(args.results, about | brief(summary))
+        scores.append(float(summary["acc_new"]))
         times.append(wall)
         print(f"seed {seed}: ACC {scores[-1]:.4f}, {wall:.1f} s", flush=True)
     print(f"ACC {np.mean(scores):.4f} +- {np.std(scores):.4f}, {np.mean(times):.1f} s on average over {len(scores)}")

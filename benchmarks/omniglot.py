@@ -11,10 +11,8 @@ processes on the CPU while the GPU trains. Adds a line per alphabet to results/o
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -26,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Log, say, with_epochs
+from common import Log, add_row, say, with_epochs
 
 from autonovel.data.benchmarks import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
 from autonovel.data.images import ImageSet, Truth
@@ -53,8 +51,6 @@ PAPER = dict(
 
 SIZES = (5, 20)
 """Drawings of a character where its number is drawn at random."""
-
-_writing = threading.Lock()
 
 
 def ways_to_count() -> dict[str, tuple[Estimate, bool]]:
@@ -223,8 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
         device = torch.cuda.get_device_name() if mode.device.type == "cuda" else "cpu"
         row |= {"seed": args.seed, "device": device, "commit": args.commit, "date": str(date.today())}
-        with _writing, args.results.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        add_row(args.results, row)
         return row
 
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -20,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Log
-from tune_digits import change, combinations
+from common import Log, add_row, brief, combinations, with_settings
 
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
@@ -80,17 +78,14 @@ def main(arguments: list[str] | None = None) -> None:
         recipe = get_recipe("cluster")
         # the network of the rotation run, whatever the number of images
         recipe = replace(stretched(recipe, args.stretch), model=get_recipe("cifar100").model)
-        for path, value in chosen.items():
-            for part in path.split("+"):
-                recipe = change(recipe, part, value)
+        recipe = with_settings(recipe, chosen)
         with tempfile.TemporaryDirectory() as folder:
             pipeline = FromRotation(images, recipe, args.classes, seed, mode, Log(f"{chosen} {draw}", 100))
             run = pipeline.run(Run(Path(folder) / "run"), truth=truth, start_from=Run(args.start))
-            summary = {k: v for k, v in run.summary.items() if k not in ("confusion", "matched")}
+            summary = brief(run.summary)
         row = {"settings": chosen, "draw": draw, "stretch": args.stretch} | summary
         if args.out:
-            with args.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            add_row(args.out, row)
         return float(summary["acc_new"])
 
     for chosen in combinations(args.set):

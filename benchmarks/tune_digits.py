@@ -12,25 +12,23 @@ the training loss of the head that answers. docs/digits.md holds what was found 
 """
 
 import argparse
-import ast
 import itertools
-import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common import add_row, combinations, with_settings
 
 from autonovel.data.augment import to_float
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import resize
 from autonovel.engine import Mode
-from autonovel.errors import InputError
 from autonovel.metrics import cluster_accuracy
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
@@ -120,33 +118,6 @@ def agreement(by_head: np.ndarray) -> list[float]:
     return [float(np.mean([v for pair, v in pairs.items() if head in pair])) for head in range(n)]
 
 
-def change(settings: Any, path: str, value: Any) -> Any:
-    """The settings with the field at a dotted path set, for example ``joint.swap.epsilon``."""
-    name, _, rest = path.partition(".")
-    if not is_dataclass(settings) or not hasattr(settings, name):
-        raise InputError(f"There is no setting '{path}'.")
-    inner = change(getattr(settings, name), rest, value) if rest else value
-    return replace(settings, **{name: inner})  # type: ignore[type-var]
-
-
-def combinations(axes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Every combination of the values of ``path=value,value``; paths joined by ``+`` move together."""
-    names, choices = [], []
-    for axis in axes:
-        name, _, values = axis.partition("=")
-        names.append(name)
-        choices.append([_value(text) for text in values.split(",")])
-    for chosen in itertools.product(*choices):
-        yield dict(zip(names, chosen, strict=True))
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Search the settings of a recipe on known classes alone.")
     parser.add_argument("--recipe", default="digits", help="the recipe to start from")
@@ -161,18 +132,14 @@ def main() -> None:
     tasks = {text: hide(data, [int(c) for c in text.split(",")], options.pile) for text in options.hide}
     mode = Mode.of(options.device)
     for chosen in combinations(options.set):
-        recipe = get_recipe(options.recipe)
-        for path, value in chosen.items():
-            for part in path.split("+"):
-                recipe = change(recipe, part, value)
+        recipe = with_settings(get_recipe(options.recipe), chosen)
         runs = []
         for (text, task), seed in itertools.product(tasks.items(), options.seeds):
             found = attempt(task, recipe, seed, mode)
             runs.append(found)
             entry = {"settings": chosen, "hidden": text, "pile": options.pile, "seed": seed} | found
             if options.out:
-                with options.out.open("a") as file:
-                    file.write(json.dumps(entry) + "\n")
+                add_row(options.out, entry)
         print(f"{chosen or 'the recipe as it is'}: {_line(runs)}", flush=True)
 
 
