@@ -189,6 +189,33 @@ def test_an_epoch_is_told_before_it_is_kept() -> None:
     assert events == [(event, number) for number in (1, 2, 3) for event in ("told", "kept")]
 
 
+@pytest.mark.parametrize(("compile_from", "compiled_before_epoch"), [(0.0, 0), (1e-9, 1), (1e9, None)])
+def test_a_step_is_compiled_when_the_rest_of_the_stage_is_long_enough(
+    compile_from: float, compiled_before_epoch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    compiled_after: list[int] = []
+
+    def compile_nothing(function: object, **options: object) -> object:
+        compiled_after.append(len(told))
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    data, recipe = tiny_images(), tiny_recipe("supervised", 3)
+    nets = []
+    for mode in (Mode(torch.device("cpu")), Mode(torch.device("cpu"), compiled=True, compile_from=compile_from)):
+        with seeded(0):
+            net = build(recipe.model, channels=3, size=16)
+            method = KnownClasses(recipe, data.n_known)
+            method.prepare(net)
+        told.clear()
+        train(net, method, DeviceImages(data, mode.device), mode, key=(0, "supervised"), on_epoch=told.append)
+        nets.append(net)
+    assert compiled_after == ([] if compiled_before_epoch is None else [compiled_before_epoch])
+    for (name, value), expected in zip(nets[1].state_dict().items(), nets[0].state_dict().values(), strict=True):
+        assert torch.equal(value, expected), name
+
+
 def test_unknown_device_is_refused() -> None:
     with pytest.raises(InputError, match="no device 'tpu'"):
         Mode.of("tpu")
@@ -216,7 +243,8 @@ def test_eager_compiled_and_captured_steps_give_the_same_losses(kind: str, monke
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     plain = Mode(torch.device("cuda"))
     _, eager = trained(kind, plain)
-    for mode in (replace(plain, captured=True), replace(plain, compiled=True, captured=True)):
+    later = replace(plain, compiled=True, captured=True, compile_from=1e-9)
+    for mode in (replace(plain, captured=True), replace(later, compile_from=0.0), later):
         assert_same_losses(trained(kind, mode)[1], eager, rtol=2e-3)
 
 
