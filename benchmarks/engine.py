@@ -75,8 +75,9 @@ def profile(stage: str, data: ImageSet, mode: Mode) -> None:
         step = _Step(net, method, images, _make_optimiser(net, method.settings, mode), mode, order.shape)
         step.run_epoch(order, 0, 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+            step._number.zero_()
+            torch.cuda.synchronize()
             for _ in range(20):
-                step._number.zero_()
                 step._go()
             torch.cuda.synchronize()
     print(f"--- {stage}: kernels of 20 steps")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autonovel.data.augment import quarter_turns, to_float
 from autonovel.data.loader import Batch
 from autonovel.losses import pair_loss
-from autonovel.methods import Progress
+from autonovel.methods import losses_of
 from autonovel.pairs import rank_statistics
 from autonovel.settings import Augment
 
@@ -39,7 +39,7 @@ def test_both_sides_have_the_same_losses(stage: str) -> None:
         pixels, labels = pixels[labels >= 0], labels[labels >= 0]
     places = torch.arange(len(labels))
     batch = Batch(pixels, labels, places, places)
-    ours = method.step(net, batch, Progress(torch.tensor(1), torch.tensor(0.3)))
+    ours = losses_of(method, net, batch, torch.tensor(1), torch.tensor(0.3))
     view = to_float(pixels)
     views = list(quarter_turns(view).chunk(4)) if stage == "rotation" else [view, view]
     plain = plain_loop.losses_of(stage, net, views, labels, method.settings, 0.3)

@@ -12,7 +12,7 @@ from autonovel.data.augment import make_view, quarter_turns, to_float
 from autonovel.data.loader import Batch
 from autonovel.errors import InputError
 from autonovel.losses import balanced_targets
-from autonovel.methods import Method, Progress
+from autonovel.methods import Method, losses_of
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
@@ -67,8 +67,9 @@ def batch_of(labels: Tensor, seed: int = 0) -> Batch:
     return Batch(images, labels, index, index)
 
 
-def progress(ramp: float = 0.6) -> Progress:
-    return Progress(torch.tensor(4711), torch.tensor(ramp))
+def progress(ramp: float = 0.6) -> tuple[Tensor, Tensor]:
+    """Key and ramp."""
+    return torch.tensor(4711), torch.tensor(ramp)
 
 
 def total(losses: dict[str, Tensor]) -> Tensor:
@@ -78,7 +79,7 @@ def total(losses: dict[str, Tensor]) -> Tensor:
 def views(net: Net, method: Method, batch: Batch, count: int = 2) -> list[Tensor]:
     """The features that the step will see: the same views through the same network, one after the other."""
     augment = method.settings.augment
-    return [net.features(make_view(batch.images, progress().key, batch.index, augment, view=v)) for v in range(count)]
+    return [net.features(make_view(batch.images, progress()[0], batch.index, augment, view=v)) for v in range(count)]
 
 
 # ---- any mix of images
@@ -90,7 +91,7 @@ def test_losses_and_gradients_are_finite_for_every_mix(name: str, labels: Tensor
     net, method = prepared(name)
     if name.endswith("without known"):
         labels = ONLY_NEW
-    losses = method.step(net, batch_of(labels), progress())
+    losses = losses_of(method, net, batch_of(labels), *progress())
     total(losses).backward()
     assert all(loss.isfinite().all() for loss in losses.values()), losses
     for parameter, p in net.named_parameters():
@@ -101,7 +102,7 @@ def test_losses_and_gradients_are_finite_for_every_mix(name: str, labels: Tensor
 def test_images_all_alike_give_finite_losses(name: str) -> None:
     net, method = prepared(name)
     batch = batch_of(MIXED)._replace(images=torch.zeros(10, SIZE, SIZE, 3, dtype=torch.uint8))
-    losses = method.step(net, batch, progress())
+    losses = losses_of(method, net, batch, *progress())
     total(losses).backward()
     assert total(losses).isfinite()
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
@@ -109,24 +110,24 @@ def test_images_all_alike_give_finite_losses(name: str) -> None:
 
 def test_terms_without_images_are_zero() -> None:
     net, method = prepared("incremental")
-    only_known = method.step(net, batch_of(ONLY_KNOWN), progress())
+    only_known = losses_of(method, net, batch_of(ONLY_KNOWN), *progress())
     assert only_known["pairs"].item() == only_known["incremental"].item() == 0
     assert only_known["known"].item() > 0
-    only_new = method.step(net, batch_of(ONLY_NEW), progress())
+    only_new = losses_of(method, net, batch_of(ONLY_NEW), *progress())
     assert only_new["known"].item() == 0
     assert only_new["pairs"].item() > 0
     net, method = prepared("supervised")
-    assert method.step(net, batch_of(ONLY_NEW), progress())["known"].item() == 0
+    assert losses_of(method, net, batch_of(ONLY_NEW), *progress())["known"].item() == 0
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_is_a_function_of_its_arguments(name: str) -> None:
     labels = ONLY_NEW if name.endswith("without known") else MIXED
     net, method = prepared(name)
-    first = method.step(net, batch_of(labels), progress())
-    again = method.step(net, batch_of(labels), progress())
+    first = losses_of(method, net, batch_of(labels), *progress())
+    again = losses_of(method, net, batch_of(labels), *progress())
     assert all(torch.equal(first[key], again[key]) for key in first)
-    other = method.step(net, batch_of(labels), Progress(torch.tensor(4712), torch.tensor(0.6)))
+    other = losses_of(method, net, batch_of(labels), torch.tensor(4712), torch.tensor(0.6))
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
 
@@ -139,10 +140,10 @@ WEIGHTS = {"known_weight": "known", "pair_weight": "pairs", "consistency": "cons
 @pytest.mark.parametrize(("field", "term"), WEIGHTS.items())
 def test_a_weight_of_zero_drops_its_term_and_leaves_the_others(field: str, term: str) -> None:
     net, method = prepared("incremental")
-    whole = method.step(net, batch_of(MIXED), progress())
+    whole = losses_of(method, net, batch_of(MIXED), *progress())
     assert whole.keys() == {"known", "pairs", "consistency", "incremental"}
     net, method = prepared("incremental", **{field: 0.0})
-    rest = method.step(net, batch_of(MIXED), progress())
+    rest = losses_of(method, net, batch_of(MIXED), *progress())
     assert rest.keys() == whole.keys() - {term}
     assert all(torch.equal(rest[key], whole[key]) for key in rest)
 
@@ -152,13 +153,13 @@ def test_a_weight_multiplies_its_term(field: str, term: str) -> None:
     terms = []
     for weight in (1.0, 3.0):
         net, method = prepared("incremental", **{field: weight})
-        terms.append(method.step(net, batch_of(MIXED), progress())[term].item())
+        terms.append(losses_of(method, net, batch_of(MIXED), *progress())[term].item())
     assert terms[1] == pytest.approx(3 * terms[0], rel=1e-5)
 
 
 def test_the_ramp_reaches_consistency_and_incremental_loss_alone() -> None:
     net, method = prepared("incremental")
-    half, full = (method.step(net, batch_of(MIXED), progress(ramp)) for ramp in (0.5, 1.0))
+    half, full = (losses_of(method, net, batch_of(MIXED), *progress(ramp)) for ramp in (0.5, 1.0))
     for term in ("consistency", "incremental"):
         assert full[term].item() == pytest.approx(2 * half[term].item(), rel=1e-5)
     for term in ("known", "pairs"):
@@ -223,7 +224,7 @@ def test_the_pairs_step_agrees_with_the_slow_account(name: str, top_k: int) -> N
     batch.images[-1] = batch.images[-2]
     batch.index[-1] = batch.index[-2]
     expected = slow_pairs(method, net, batch, 0.6)
-    found = {key: loss.item() for key, loss in method.step(net, batch, progress(0.6)).items()}
+    found = {key: loss.item() for key, loss in losses_of(method, net, batch, *progress(0.6)).items()}
     assert found.keys() == expected.keys()
     for key in expected:
         assert found[key] == pytest.approx(expected[key], rel=1e-4), key
@@ -235,12 +236,12 @@ def test_the_pairs_step_agrees_with_the_slow_account(name: str, top_k: int) -> N
 def test_pair_labels_pass_no_gradient_and_known_images_no_pair_loss() -> None:
     net, method = prepared("pairs", consistency=0.0, known_weight=0.0)
     batch = batch_of(MIXED)
-    before = method.step(net, batch, progress())["pairs"].item()
+    before = losses_of(method, net, batch, *progress())["pairs"].item()
     # other pixels for the known images change batch-norm statistics, so compare in evaluation mode
     net.eval()
-    one = method.step(net, batch, progress())["pairs"].item()
+    one = losses_of(method, net, batch, *progress())["pairs"].item()
     batch.images[:5] = 255 - batch.images[:5]
-    assert method.step(net, batch, progress())["pairs"].item() == pytest.approx(one, rel=1e-6)
+    assert losses_of(method, net, batch, *progress())["pairs"].item() == pytest.approx(one, rel=1e-6)
     assert before != pytest.approx(one, rel=1e-6)
 
 
@@ -248,7 +249,7 @@ def test_labels_of_known_images_reach_the_known_loss_alone() -> None:
     net, method = prepared("incremental")
     batch = batch_of(MIXED)
     other = batch._replace(labels=torch.where(MIXED >= 0, (MIXED + 1) % N_KNOWN, -1))
-    one, two = (method.step(net, b, progress()) for b in (batch, other))
+    one, two = (losses_of(method, net, b, *progress()) for b in (batch, other))
     assert one["known"].item() != two["known"].item()
     assert all(torch.equal(one[key], two[key]) for key in one if key != "known")
 
@@ -264,7 +265,7 @@ def test_the_swap_step_agrees_with_the_slow_account() -> None:
     with torch.no_grad():
         features = views(net, method, batch, swap.views)
         part = replace(s.augment, crop="resized", area=swap.small_area)
-        small = make_view(batch.images, progress().key, batch.index, part, view=swap.views, size=swap.small_size)
+        small = make_view(batch.images, progress()[0], batch.index, part, view=swap.views, size=swap.small_size)
         assert small.shape[-1] == swap.small_size
         features.append(net.features(small))
         expected = {}
@@ -291,7 +292,7 @@ def test_the_swap_step_agrees_with_the_slow_account() -> None:
                         terms.append(sum(rows) / len(rows))
                 by_head.append(sum(terms) / len(terms) / swap.heads / 2)
             expected[kind] = by_head
-    found = method.step(net, batch, progress())
+    found = losses_of(method, net, batch, *progress())
     assert found.keys() == expected.keys()
     for kind in expected:
         np.testing.assert_allclose(found[kind].detach().numpy(), expected[kind], rtol=1e-4)
@@ -300,7 +301,7 @@ def test_the_swap_step_agrees_with_the_slow_account() -> None:
 def test_swap_without_over_clustering() -> None:
     net, method = prepared("swap", swap=Swap(heads=3, over_factor=0, hidden=12, projection=8))
     assert "over" not in net.heads
-    losses = method.step(net, batch_of(MIXED), progress())
+    losses = losses_of(method, net, batch_of(MIXED), *progress())
     assert {name: loss.shape for name, loss in losses.items()} == {"new": (3,)}
 
 
@@ -311,17 +312,19 @@ def test_rotation_agrees_with_the_slow_account() -> None:
     net, method = prepared("rotation")
     batch = batch_of(MIXED)
     with torch.no_grad():
-        view = make_view(batch.images, progress().key, batch.index, method.settings.augment)
+        view = make_view(batch.images, progress()[0], batch.index, method.settings.augment)
         turned = torch.stack([torch.rot90(view[i], r, (1, 2)) for r in range(4) for i in range(10)])
         assert torch.equal(turned, quarter_turns(view))
         scores = net.heads["pretext"](net.features(turned)).tolist()
     expected = sum(-math.log(softmax(row)[place // 10]) for place, row in enumerate(scores)) / 40
-    assert method.step(net, batch, progress())["rotation"].item() == pytest.approx(expected, rel=1e-4)
+    assert losses_of(method, net, batch, *progress())["rotation"].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_rotation_needs_no_labels() -> None:
     net, method = prepared("rotation")
-    one, two = (method.step(net, batch_of(MIXED)._replace(labels=labels), progress()) for labels in (MIXED, ONLY_NEW))
+    one, two = (
+        losses_of(method, net, batch_of(MIXED)._replace(labels=labels), *progress()) for labels in (MIXED, ONLY_NEW)
+    )
     assert torch.equal(one["rotation"], two["rotation"])
 
 
@@ -332,7 +335,7 @@ def test_supervised_agrees_with_the_slow_account() -> None:
         scores = net.heads["known"](views(net, method, batch, 1)[0]).tolist()
     known = [(row, label) for row, label in zip(scores, MIXED.tolist(), strict=True) if label >= 0]
     expected = sum(-math.log(softmax(row)[label]) for row, label in known) / len(known)
-    assert method.step(net, batch, progress())["known"].item() == pytest.approx(expected, rel=1e-4)
+    assert losses_of(method, net, batch, *progress())["known"].item() == pytest.approx(expected, rel=1e-4)
 
 
 class Pixels(nn.Sequential):
@@ -358,7 +361,7 @@ def test_prototypical_agrees_with_the_slow_account() -> None:
         for point in points[5 * c + 2 : 5 * c + 5]:
             away = [-sum((a - b) ** 2 for a, b in zip(point, mean, strict=True)) for mean in means]
             terms.append(-math.log(softmax(away)[c]))
-    found = method.step(net, batch, progress())["prototypical"].item()
+    found = losses_of(method, net, batch, *progress())["prototypical"].item()
     assert found == pytest.approx(sum(terms) / len(terms), rel=1e-4)
 
 

@@ -2,8 +2,11 @@
 
 A step is always the same work on tensors that stay where they are: gather a batch, vary it, forward, backward, update. What
 changes from step to step (which images, learning rate, ramp, randomness) lies in small tensors that are filled once an epoch.
-So on CUDA the whole step is captured in one graph, for long stages compiled before, and an epoch is that many replays; on the
-CPU the same function simply runs. Losses are summed on the device and read once an epoch.
+So on CUDA the whole step is captured, for long stages compiled before, and an epoch is that many replays; on the CPU the same
+functions simply run. Losses are summed on the device and read once an epoch.
+
+A step has two halves, and only the second learns: views of the batch are made and taken through the frozen blocks, then the
+rest of the network, losses and update. On CUDA the first half of a step runs beside the second half of the step before.
 
 There is no random state: orders, variations and initial weights are functions of a key, so the state of training is the
 weights, the optimiser's memory and the number of epochs done.
@@ -11,6 +14,7 @@ weights, the optimiser's memory and the number of epochs done.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -30,7 +34,7 @@ from autonovel.data.loader import Images
 from autonovel.distributed import ALONE, World, current
 from autonovel.errors import InputError, TrainingError
 from autonovel.folders import user_cache
-from autonovel.methods import Method, Progress
+from autonovel.methods import Method
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.settings import Training
@@ -181,7 +185,8 @@ def train(
                     saved = time.monotonic()
                 rest = (settings.epochs - done) * (time.perf_counter() - started)
                 if mode.compiled and not at_once and number == first and _compiling_pays(mode, rest):
-                    del step  # and the memory of what it captured
+                    del step
+                    gc.collect()  # and the memory of what it captured
                     step = _Step(net, method, data, optimiser, mode, shape)
         except BaseException:
             if checkpoint is not None and done:
@@ -206,11 +211,12 @@ class _Step:
         self._order = torch.zeros(shape, dtype=torch.int64, device=device)
         self._lrs = torch.zeros(shape[0], device=device)
         self._number = torch.zeros(1, dtype=torch.int64, device=device)
-        self._progress = Progress(torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device))
+        self._key = torch.zeros((), dtype=torch.int64, device=device)
+        self._ramp = torch.zeros((), device=device)
         self._lr: Tensor = optimiser.param_groups[0]["lr"]
         self._weights: list[Tensor] = [p for group in optimiser.param_groups for p in group["params"]]
         self._sums: dict[str, Tensor] = {}
-        self._losses = self._compute_losses
+        self._show, self._losses = self._make_shown, self._compute_losses
         if mode.compiled:
             # what is compiled is kept for the runs to come; torch's own place for it is emptied when the machine restarts
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "compiled"))
@@ -218,13 +224,11 @@ class _Step:
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             # A step whose first blocks are frozen is many small operations, which are launched in groups; for large ones
             # grouping costs more than it saves (joint training 9 % faster, rotation 5 % slower on an H200).
-            self._losses = torch.compile(
-                self._compute_losses,
-                dynamic=False,
-                fullgraph=True,
-                options={"combo_kernels": settings.train_from != "all"},
-            )
+            options: dict[str, Any] = {"combo_kernels": settings.train_from != "all"}
+            self._show = torch.compile(self._make_shown, dynamic=False, fullgraph=True, options=options)
+            self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True, options=options)
         self._go: Callable[[], None] = self._advance
+        self._ahead: torch.cuda.Stream | None = None
         self._share = mode.world.share_of(shape[1])
         data.reserve(shape[1] if self._share is None else self._share.n)
         if mode.device.type == "cpu":
@@ -240,29 +244,45 @@ class _Step:
         self._order.copy_(order, non_blocking=True)
         self._lrs.copy_(torch.tensor([settings.lr_at(number + i / steps) for i in range(steps)]))
         self._number.zero_()
-        self._progress.key.fill_(key)
-        self._progress.ramp.fill_(self._method.ramp(number))
+        self._key.fill_(key)
+        self._ramp.fill_(self._method.ramp(number))
         for total in self._sums.values():
             total.zero_()
         self._data.begin(order if self._share is None else order[:, self._share.rows])
+        if self._ahead is not None:
+            self._ahead.wait_stream(torch.cuda.current_stream())
         for _ in range(steps):
-            self._data.fetch()
             self._go()
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
-    def _compute_losses(self, index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _make_shown(self) -> list[Tensor]:
+        """What the next step learns from: views, labels and learning rate. Nothing of it depends on what is learned."""
+        index = self._order.index_select(0, self._number)[0]
         if self._share is None:
             batch = self._data.batch(index)
         else:
             batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
-        losses = self._method.step(self._net, batch, self._progress)
+        seen = self._net.through_frozen(self._method.views(batch, self._key))
+        return [*seen, batch.labels, self._lrs.index_select(0, self._number)[0]]
+
+    def _compute_losses(self, seen: list[Tensor], labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = self._method.losses(self._net, seen, labels, self._ramp)
         total = torch.stack([loss.sum() for loss in losses.values()]).sum()
         return total, {name: loss.detach().float() for name, loss in losses.items()}
 
     def _advance(self) -> None:
-        index = self._order.index_select(0, self._number)[0]
-        self._lr.copy_(self._lrs.index_select(0, self._number)[0])
-        total, losses = self._losses(index)
+        self._data.fetch()
+        self._learn(self._next())
+
+    def _next(self) -> list[Tensor]:
+        shown = self._show()
+        self._number += 1
+        return shown
+
+    def _learn(self, shown: list[Tensor]) -> None:
+        *seen, labels, lr = shown
+        self._lr.copy_(lr)
+        total, losses = self._losses(seen, labels)
         self._optimiser.zero_grad(set_to_none=True)
         total.backward()
         if self._share is not None:
@@ -272,7 +292,6 @@ class _Step:
             if name not in self._sums:  # on the first call, which is a warm-up
                 self._sums[name] = torch.zeros_like(loss)
             self._sums[name] += loss
-        self._number += 1
 
     def _warm_up(self) -> None:
         """Take a step to compile and allocate, record one if wanted, and put everything back as it was."""
@@ -280,17 +299,39 @@ class _Step:
         before = _copy(live)
         for _ in range(3 if self._mode.captured else 1):
             self._number.zero_()
-            self._advance()
+            self._learn(self._next())
         if self._mode.captured:
-            torch.cuda.current_stream().synchronize()
-            graph = torch.cuda.CUDAGraph()
-            self._number.zero_()
-            self._optimiser.zero_grad(set_to_none=True)
-            stream = torch.cuda.current_stream()
-            with _one_at_a_time, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._advance()
-            self._go = graph.replay
+            self._capture()
         _put(before, live)
+
+    def _capture(self) -> None:
+        """Record what is shown and what is learned, so that a step shows the next batch while this one is learned from.
+
+        Much of learning is small work that leaves most of a GPU idle; the frozen blocks and variations fill it.
+        """
+        main = torch.cuda.current_stream()
+        ahead = _stream_ahead(main, self._mode)
+        main.synchronize()
+        show, learn = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        self._number.zero_()
+        with _recording(show, ahead):
+            shown = self._next()
+        taken = [torch.empty_like(part) for part in shown]
+        self._optimiser.zero_grad(set_to_none=True)
+        with _recording(learn, main):
+            self._learn(taken)
+
+        def go() -> None:
+            with torch.cuda.stream(ahead):
+                self._data.fetch()
+                show.replay()
+            main.wait_stream(ahead)
+            for to, source in zip(taken, shown, strict=True):
+                to.copy_(source)
+            ahead.wait_stream(main)  # from here the next batch may be shown
+            learn.replay()
+
+        self._ahead, self._go = ahead, go
 
 
 def _make_optimiser(net: Net, settings: Training, mode: Mode) -> torch.optim.Optimizer:
@@ -346,6 +387,17 @@ def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+def _stream_ahead(main: torch.cuda.Stream, mode: Mode) -> torch.cuda.Stream:
+    """Where the next batch is shown. Several processes must sum up in one order, so there nothing runs side by side."""
+    return main if mode.world.several else torch.cuda.Stream(main.device)
+
+
+@contextmanager
+def _recording(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
+    with _one_at_a_time, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        yield
 
 
 @contextmanager

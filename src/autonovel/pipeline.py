@@ -20,7 +20,7 @@ from autonovel.data.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.engine import Answers, Epoch, Mode, answer, answer_together, not_captured, train
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
-from autonovel.methods import Method, Progress
+from autonovel.methods import Method, losses_of
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
@@ -275,7 +275,7 @@ class Pipeline:
             order = method.order(torch.from_numpy(self.data.labels), self.seed, stage, 0)
             self.mode.world.share_of(order.shape[1])
             if not isinstance(method, Prototypical):  # whose batches are episodes; its order was made just now
-                method.step(net, images.batch(torch.arange(len(few))), Progress(torch.tensor(0), torch.tensor(1.0)))
+                losses_of(method, net, images.batch(torch.arange(len(few))), torch.tensor(0), torch.tensor(1.0))
 
     def _config(self) -> dict[str, Any]:
         data = self.data

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from autonovel.models.net import Heads, Net, build, make_head, seeded
+from autonovel.models.net import Heads, Net, _together, build, make_head, seeded
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model
 
@@ -98,13 +98,16 @@ def test_views_together_give_features_gradients_and_statistics_of_views_alone(
 
 
 @pytest.mark.parametrize("sides", [(16,), (16, 16), (16, 8, 16, 8), (8, 16, 16)])
-def test_views_of_several_sizes_keep_their_order(sides: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("train_from", ["all", "layer3", "heads"])
+def test_views_of_several_sizes_keep_their_order(sides: tuple[int, ...], train_from: str) -> None:
     net = _net("resnet18")
+    net.freeze(train_from)
     net.heads["new"] = Heads([make_head("mlp", net.n_features, 4, 0.1) for _ in range(2)])
     other = copy.deepcopy(net)
     generator = torch.Generator().manual_seed(0)
     views = [torch.rand(9, 1, side, side, generator=generator) for side in sides]
-    got, want = net._features_together(views), [other.features(view) for view in views]
+    got = _together(net._learning, _together(net._frozen, views))
+    want = [other.features(view) for view in views]
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
     for name in ("known", "new"):

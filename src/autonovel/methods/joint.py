@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch, mixed, shuffled
 from autonovel.losses import balanced_targets, consistency, cross_entropy, pair_loss
-from autonovel.methods import Method, Progress
+from autonovel.methods import Method
 from autonovel.models.net import Heads, Net, ProjectedHeads, make_head
 from autonovel.pairs import PAIR_RULES
 from autonovel.settings import Augment, Recipe
@@ -47,12 +47,15 @@ class Pairs(_Joint):
         if self.settings.incremental and self._n_known:
             net.extend_known(self._n_new)
 
-    def step(self, net: Net, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """Two of each image."""
+        return [make_view(batch.images, key, batch.index, self.settings.augment, view=v) for v in range(2)]
+
+    def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
         """All terms whose weight is not zero."""
         s = self.settings
-        is_known = batch.labels >= 0
-        views = [make_view(batch.images, progress.key, batch.index, s.augment, view=v) for v in range(2)]
-        features = net.features_of(views)
+        is_known = labels >= 0
+        features = net.features_of(seen)
         new_scores = [scores[0] for scores in net.head_of("new", features)]
         new = [scores.softmax(1) for scores in new_scores]
         losses: dict[str, Tensor] = {}
@@ -64,14 +67,12 @@ class Pairs(_Joint):
             known_scores = net.head_of("known", features)
             agreement = agreement + consistency(*(scores.softmax(1) for scores in known_scores))
             if s.known_weight:
-                losses["known"] = s.known_weight * cross_entropy(known_scores[0], batch.labels, is_known)
+                losses["known"] = s.known_weight * cross_entropy(known_scores[0], labels, is_known)
             if s.incremental:
                 guess = self._n_known + new_scores[0].argmax(1)
-                losses["incremental"] = (
-                    progress.ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_known)
-                )
+                losses["incremental"] = ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_known)
         if s.consistency:
-            losses["consistency"] = progress.ramp * s.consistency * agreement
+            losses["consistency"] = ramp * s.consistency * agreement
         return losses
 
 
@@ -89,19 +90,22 @@ class Swapped(_Joint):
         if swap.over_factor:
             net.heads["over"] = ProjectedHeads(d, swap.over_factor * self._n_new, swap)
 
-    def step(self, net: Net, batch: Batch, progress: Progress) -> dict[str, Tensor]:
-        """The mean swapped cross-entropy of each head, a vector for each kind of head."""
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """Those in full size, then the small ones."""
         s, swap = self.settings, self.settings.swap
-        views = [make_view(batch.images, progress.key, batch.index, s.augment, view=v) for v in range(swap.views)]
+        views = [make_view(batch.images, key, batch.index, s.augment, view=v) for v in range(swap.views)]
         part = _part_of(s.augment, swap.small_area)
-        views += [
-            make_view(batch.images, progress.key, batch.index, part, view=swap.views + v, size=swap.small_size)
+        return views + [
+            make_view(batch.images, key, batch.index, part, view=swap.views + v, size=swap.small_size)
             for v in range(swap.small_views)
         ]
-        features = net.features_of(views)
+
+    def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
+        """The mean swapped cross-entropy of each head, a vector for each kind of head."""
+        features = net.features_of(seen)
         known = net.head_of("known", features) if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
-        return {kind: self._swapped(net.head_of(kind, features), known, batch.labels) / len(kinds) for kind in kinds}
+        return {kind: self._swapped(net.head_of(kind, features), known, labels) / len(kinds) for kind in kinds}
 
     def _swapped(self, scores: list[Tensor], known: list[Tensor] | None, labels: Tensor) -> Tensor:
         """Cross-entropy of each view against the targets of the other full-size views, by head: (heads,)."""

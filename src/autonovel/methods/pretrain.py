@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from autonovel.data.augment import make_view, quarter_turns
 from autonovel.data.loader import Batch, host_generator, shuffled
 from autonovel.errors import InputError
-from autonovel.methods import Progress
 from autonovel.models.layers import Linear
 from autonovel.models.net import Net
 from autonovel.settings import Pretrain
@@ -33,11 +32,14 @@ class Rotation:
         """Not used."""
         return 1.0
 
-    def step(self, net: Net, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """One of each image, in all four rotations."""
+        return [quarter_turns(make_view(batch.images, key, batch.index, self.settings.augment))]
+
+    def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy over the four rotations of every image in the batch."""
-        view = make_view(batch.images, progress.key, batch.index, self.settings.augment)
-        scores = net.head("pretext", net.features(quarter_turns(view)))
-        turns = torch.arange(4, device=scores.device).repeat_interleave(len(batch.labels))
+        scores = net.head("pretext", net.features_of(seen)[0])
+        turns = torch.arange(4, device=scores.device).repeat_interleave(len(labels))
         return {"rotation": F.cross_entropy(scores, turns)}
 
 
@@ -74,13 +76,16 @@ class Prototypical:
         """Not used."""
         return 1.0
 
-    def step(self, net: Net, batch: Batch, progress: Progress) -> dict[str, Tensor]:
-        """Cross-entropy of the queries over minus the squared distances to the prototypes."""
-        per_class = self.settings.shots + self.settings.queries
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """One of each image."""
         # the step number is not in the key, so an image's variation would repeat within an epoch: mix in its neighbour
         index = batch.index + 7919 * batch.places[:1]
-        view = make_view(batch.images, progress.key, index, self.settings.augment)
-        z = net.features(view).float().view(-1, per_class, net.n_features)
+        return [make_view(batch.images, key, index, self.settings.augment)]
+
+    def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
+        """Cross-entropy of the queries over minus the squared distances to the prototypes."""
+        per_class = self.settings.shots + self.settings.queries
+        z = net.features_of(seen)[0].view(-1, per_class, net.n_features)
         prototypes = z[:, : self.settings.shots].mean(1)
         queries = z[:, self.settings.shots :].reshape(-1, net.n_features)
         # squared distances less the term that is the same for all classes

@@ -8,7 +8,6 @@ from torch import Tensor
 from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch, shuffled
 from autonovel.losses import cross_entropy
-from autonovel.methods import Progress
 from autonovel.models.net import Net, make_head
 from autonovel.settings import Recipe
 
@@ -32,8 +31,11 @@ class KnownClasses:
         """Not used."""
         return 1.0
 
-    def step(self, net: Net, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """One of each image."""
+        return [make_view(batch.images, key, batch.index, self.settings.augment)]
+
+    def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy over the known classes."""
-        view = make_view(batch.images, progress.key, batch.index, self.settings.augment)
-        scores = net.head("known", net.features(view))
-        return {"known": cross_entropy(scores, batch.labels, batch.labels >= 0)}
+        scores = net.head("known", net.features_of(seen)[0])
+        return {"known": cross_entropy(scores, labels, labels >= 0)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -118,12 +118,17 @@ class Net(nn.Module):
 
     def features(self, x: Tensor, views: int = 1) -> Tensor:
         """Images (n, c, h, w) in [0, 1] to features (n, d); several views of a batch follow each other in n."""
+        return self._learning(self._frozen(x, views), views)
+
+    @torch.no_grad()
+    def _frozen(self, x: Tensor, views: int) -> Tensor:
         x = self._lowered((x - self.mean) / self.std)
-        blocks = list(self.backbone)
-        with torch.no_grad():
-            for block in blocks[: self._n_frozen]:
-                x = pass_through(block, x, views)
-        for block in blocks[self._n_frozen :]:
+        for block in list(self.backbone)[: self._n_frozen]:
+            x = pass_through(block, x, views)
+        return x
+
+    def _learning(self, x: Tensor, views: int) -> Tensor:
+        for block in list(self.backbone)[self._n_frozen :]:
             x = pass_through(block, x, views)
         return x.float() if self._share is None or not self.training else self._share.gather(x.float())
 
@@ -134,18 +139,13 @@ class Net(nn.Module):
     def _lowered(self, x: Tensor) -> Tensor:
         return x if self.precision == torch.float32 else x.to(self.precision)
 
-    def features_of(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """Features of each view of a batch, as if it passed alone. On CUDA, views of one size pass together."""
-        if views[0].device.type != "cuda":
-            return [self.features(view) for view in views]
-        return self._features_together(views)
+    def through_frozen(self, views: Sequence[Tensor]) -> list[Tensor]:
+        """Each view of a batch, images (n, c, h, w) in [0, 1], behind the frozen blocks: what learning does not change."""
+        return _each_view(self._frozen, views)
 
-    def _features_together(self, views: Sequence[Tensor]) -> list[Tensor]:
-        found: dict[int, list[Tensor]] = {}
-        for side in dict.fromkeys(view.shape[-1] for view in views):
-            alike = [view for view in views if view.shape[-1] == side]
-            found[side] = list(self.features(torch.cat(alike), len(alike)).chunk(len(alike)))
-        return [found[view.shape[-1]].pop(0) for view in views]
+    def features_of(self, seen: Sequence[Tensor]) -> list[Tensor]:
+        """Features of each view of a batch, from what :meth:`through_frozen` gives, as if each passed alone."""
+        return _each_view(self._learning, seen)
 
     def head_of(self, name: str, features: Sequence[Tensor]) -> list[Tensor]:
         """Scores of each view, as if it passed alone: (..., n, classes)."""
@@ -191,6 +191,19 @@ class Net(nn.Module):
         else:
             head[-1] = wide  # type: ignore[operator]
         head.extended = True  # type: ignore[assignment]
+
+
+def _each_view(part: Callable[[Tensor, int], Tensor], views: Sequence[Tensor]) -> list[Tensor]:
+    """Each view through a part of the network; on CUDA, views of one size together."""
+    return _together(part, views) if views[0].device.type == "cuda" else [part(view, 1) for view in views]
+
+
+def _together(part: Callable[[Tensor, int], Tensor], views: Sequence[Tensor]) -> list[Tensor]:
+    found: dict[int, list[Tensor]] = {}
+    for side in dict.fromkeys(view.shape[-1] for view in views):
+        alike = [view for view in views if view.shape[-1] == side]
+        found[side] = list(part(torch.cat(alike), len(alike)).chunk(len(alike)))
+    return [found[view.shape[-1]].pop(0) for view in views]
 
 
 def _last_linear(head: nn.Module) -> nn.Linear:
