@@ -217,6 +217,22 @@ def test_a_step_is_compiled_when_the_rest_of_the_stage_is_long_enough(
         assert torch.equal(value, expected), name
 
 
+def test_a_step_that_cannot_be_compiled_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_with_no_compiler(function: object, **options: object) -> object:
+        def fail(*args: object) -> object:
+            raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+
+        return fail
+
+    expected, _ = trained("pairs", Mode(torch.device("cpu")), epochs=3)
+    monkeypatch.setattr(torch, "compile", compile_with_no_compiler)
+    with pytest.warns(UserWarning, match=r"could not be compiled \(Failed to find C compiler\.\)"):
+        net, losses = trained("pairs", Mode(torch.device("cpu"), compiled=True, compile_from=1e-9), epochs=3)
+    assert len(losses) == 3
+    for (name, value), other in zip(net.state_dict().items(), expected.state_dict().values(), strict=True):
+        assert torch.equal(value, other), name
+
+
 def test_unknown_device_is_refused() -> None:
     with pytest.raises(InputError, match="no device 'tpu'"):
         Mode.of("tpu")

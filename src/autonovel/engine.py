@@ -18,6 +18,7 @@ import gc
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -79,8 +80,9 @@ class Mode:
     def of(cls, device: str = "auto") -> Mode:
         """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto', together with the processes that this one has joined.
 
-        Environment variables: AUTONOVEL_STEP=eager leaves the step on CUDA uncompiled and uncaptured;
-        AUTONOVEL_PRECISION=float32 keeps matrix work in float32 also where bfloat16 is faster.
+        Environment variables: AUTONOVEL_STEP=eager leaves the step on CUDA uncompiled and uncaptured, captured leaves it
+        uncompiled, compiled has it compiled before every stage, however short; AUTONOVEL_PRECISION=float32 keeps matrix
+        work in float32 also where bfloat16 is faster.
         """
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -91,8 +93,15 @@ class Mode:
             raise InputError("There is no CUDA device that torch can use here; choose --device cpu.")
         low = torch.float32 if os.environ.get("AUTONOVEL_PRECISION") == "float32" else torch.bfloat16
         if kind == "cuda":
-            fast = os.environ.get("AUTONOVEL_STEP") != "eager"
-            return cls(torch.device(device), low, fast, COMPILE_FROM, captured=fast, world=current())
+            step = os.environ.get("AUTONOVEL_STEP", "")
+            return cls(
+                torch.device(device),
+                low,
+                compiled=step not in ("eager", "captured"),
+                compile_from=0.0 if step == "compiled" else COMPILE_FROM,
+                captured=step != "eager",
+                world=current(),
+            )
         return cls(torch.device("cpu"), low if cpu.has_bfloat16() else torch.float32, world=current())
 
     def precision_for(self, side: int) -> torch.dtype:
@@ -187,7 +196,7 @@ def train(
                 if mode.compiled and not at_once and number == first and _compiling_pays(mode, rest):
                     del step
                     gc.collect()  # and the memory of what it captured
-                    step = _Step(net, method, data, optimiser, mode, shape)
+                    step = _compiled_step(net, method, data, optimiser, mode, shape)
         except BaseException:
             if checkpoint is not None and done:
                 with mode.world.undisturbed():
@@ -198,6 +207,20 @@ def train(
 def _compiling_pays(mode: Mode, seconds: float) -> bool:
     """Whether to compile for a stage that would go on for so many seconds; all processes do the same."""
     return mode.world.from_first(lambda: seconds >= mode.compile_from)
+
+
+def _compiled_step(
+    net: Net, method: Method, data: Images, optimiser: torch.optim.Optimizer, mode: Mode, shape: torch.Size
+) -> _Step:
+    """The compiled step; where compiling fails, for example for want of a C compiler, the one that is not."""
+    try:
+        return _Step(net, method, data, optimiser, mode, shape)
+    except Exception as error:
+        if mode.world.several:  # the other processes would not know
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        warnings.warn(f"The training step could not be compiled ({reason}); it goes on as it is, slower.", stacklevel=2)
+    return _Step(net, method, data, optimiser, replace(mode, compiled=False), shape)
 
 
 class _Step:
@@ -297,12 +320,14 @@ class _Step:
         """Take a step to compile and allocate, record one if wanted, and put everything back as it was."""
         live = _live(self._net, self._optimiser)
         before = _copy(live)
-        for _ in range(3 if self._mode.captured else 1):
-            self._number.zero_()
-            self._learn(self._next())
-        if self._mode.captured:
-            self._capture()
-        _put(before, live)
+        try:
+            for _ in range(3 if self._mode.captured else 1):
+                self._number.zero_()
+                self._learn(self._next())
+            if self._mode.captured:
+                self._capture()
+        finally:
+            _put(before, live)
 
     def _capture(self) -> None:
         """Record what is shown and what is learned, so that a step shows the next batch while this one is learned from.
