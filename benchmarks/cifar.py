@@ -52,6 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--commit", default="")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--incremental-seeds", type=int, default=2)
+    parser.add_argument("--rows", nargs="+", help="only these of cluster-*: full, no-consistency, no-rotation, swap")
     parser.add_argument("--together", type=int, help="runs of a plan at the same time, all when left out")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
@@ -124,13 +125,14 @@ class Plan:
         def from_nothing() -> None:
             self._run("no-rotation", replace(recipe, pretrain=replace(recipe.pretrain, method="none")))
 
-        jobs = [
-            lambda: with_rotation("full", recipe),
-            lambda: with_rotation("no-consistency", replace(recipe, joint=replace(recipe.joint, consistency=0.0))),
-            from_nothing,
-            lambda: with_rotation("swap", self._recipe("cluster-swap")),
-        ]
-        side_by_side(jobs, at_once=self.args.together)
+        inconsistent = replace(recipe, joint=replace(recipe.joint, consistency=0.0))
+        jobs = {
+            "full": lambda: with_rotation("full", recipe),
+            "no-consistency": lambda: with_rotation("no-consistency", inconsistent),
+            "no-rotation": from_nothing,
+            "swap": lambda: with_rotation("swap", self._recipe("cluster-swap")),
+        }
+        side_by_side([jobs[name] for name in self.args.rows or jobs], at_once=self.args.together)
 
     def estimate(self) -> None:
         recipe = self._recipe("best")

@@ -11,6 +11,7 @@ processes on the CPU while the GPU trains. Adds a line per alphabet to results/o
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import time
@@ -125,6 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that estimate"
     )
+    parser.add_argument("--estimates", type=Path, help="results of an earlier run whose estimates are taken over")
     parser.add_argument("--stop-after", choices=("features", "estimates"), help="leave out the rest")
     parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
@@ -222,15 +224,16 @@ def main(arguments: list[str] | None = None) -> None:
         add_row(args.results, row)
         return row
 
+    estimates: dict[str, Callable[[], dict[str, Any]]] = {}
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
-        waiting = {}
-        for name in args.alphabets:
+        if args.estimates:
+            kept = [json.loads(line) for line in args.estimates.read_text().splitlines()]
+            estimates = {r["alphabet"]: lambda e=r["estimates"]: e for r in kept if r["seed"] == args.seed}
+        for name in args.alphabets if not args.estimates else ():
             uneven = thin_out(own_labels[name], args.seed, "sizes", name)
             pile = features["pretrain"][name]
-            waiting[name] = pool.submit(count, probes, pile, pile[uneven], args.seed)
-        jobs = [
-            lambda n=name, w=future: attempt(n, lambda: work(n, lambda: w.result())) for name, future in waiting.items()
-        ]
+            estimates[name] = pool.submit(count, probes, pile, pile[uneven], args.seed).result
+        jobs = [lambda n=name: attempt(n, lambda: work(n, estimates[n])) for name in args.alphabets]
         rows = [row for row in side_by_side(jobs, at_once=args.together) if row]
     show(rows)
     say(f"ALL DONE after {time.perf_counter() - began:.0f} s")
