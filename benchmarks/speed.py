@@ -82,7 +82,7 @@ def peak_gib(device: torch.device) -> float | None:
 
 
 def run_ours(options: argparse.Namespace) -> None:
-    mode = Mode.of(options.device)
+    mode = replace(Mode.of(options.device), compile_from=0.0)  # the few epochs here would not pay for it
     net, method = prepare(options.stage, make_recipe(options.backbone, options.width, 10_000), options.size)
     net.to(mode.device, memory_format=torch.channels_last)
     data = DeviceImages(ImageSet.from_arrays(*make_data(options.images, options.size)), mode.device)
