@@ -142,8 +142,8 @@ def main(arguments: list[str] | None = None) -> None:
         images, truth = images.subset(keep), replace(truth, labels=truth.labels[keep])
     say(f"{len(images)} images read")
     recipe = with_epochs(get_recipe("omniglot", args.preset), args.epochs)
-    # compiling takes longer than these short steps save, and every alphabet would be compiled anew
-    mode = replace(Mode.of(args.device), compiled=False)
+    # the first half of a step is the same for all alphabets; the second would be compiled for every number of characters
+    mode = replace(Mode.of(args.device), compile_from=0.0, compile_losses=False)
     alphabets = classes_by_alphabet(truth.class_names)
     n_new = len(truth.class_names) - images.n_known
 

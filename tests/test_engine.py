@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from autonovel import engine
 from autonovel.data.images import ImageSet
@@ -49,9 +50,11 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
     )
 
 
-def trained(kind: str, mode: Mode, epochs: int = 2, **options: object) -> tuple[Net, list[dict[str, object]]]:
+def trained(
+    kind: str, mode: Mode, epochs: int = 2, images: int = 96, **options: object
+) -> tuple[Net, list[dict[str, object]]]:
     """A tiny network after some epochs, and the losses of each."""
-    data, recipe = tiny_images(), tiny_recipe(kind, epochs)
+    data, recipe = tiny_images(images), tiny_recipe(kind, epochs)
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
         if kind == "rotation":
@@ -64,8 +67,15 @@ def trained(kind: str, mode: Mode, epochs: int = 2, **options: object) -> tuple[
         method.prepare(net)
     net.to(mode.device, memory_format=torch.channels_last)
     losses: list[dict[str, object]] = []
-    images = DeviceImages(data, mode.device)
-    train(net, method, images, mode, key=(0, "joint"), on_epoch=lambda e: losses.append(e.losses), **options)
+    train(
+        net,
+        method,
+        DeviceImages(data, mode.device),
+        mode,
+        key=(0, "joint"),
+        on_epoch=lambda e: losses.append(e.losses),
+        **options,
+    )
     return net, losses
 
 
@@ -288,6 +298,18 @@ def test_the_next_batch_shown_beside_learning_changes_nothing(kind: str, monkeyp
         beside.state_dict().items(), one_after_the_other.state_dict().values(), strict=True
     ):
         torch.testing.assert_close(value, other, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["rotation", "pairs"])
+def test_what_is_compiled_serves_any_number_of_images(kind: str) -> None:
+    mode = Mode(torch.device("cuda"), compiled=True, captured=True)
+    for images in (96, 160):
+        torch._dynamo.reset()
+        counters.clear()
+        trained(kind, mode, epochs=1, images=images)
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 2
+    assert not counters["aot_autograd"]["autograd_cache_miss"]
 
 
 @pytest.mark.gpu

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from autonovel import cpu
 from autonovel.data.augment import make_key
-from autonovel.data.loader import Images
+from autonovel.data.loader import Batch, Images
 from autonovel.distributed import ALONE, World, current
 from autonovel.errors import InputError, TrainingError
 from autonovel.folders import user_cache
@@ -65,6 +65,7 @@ class Mode:
         compiled: fuse the step's operations.
         compile_from: seconds that the rest of a stage must be expected to take, after its first epoch, for compiling to
             pay; 0 compiles before the first step.
+        compile_losses: compile the second half of the step too, which is another program for every number of classes.
         captured: record the step once and replay it (CUDA).
         world: the processes that share the work.
     """
@@ -73,6 +74,7 @@ class Mode:
     precision: torch.dtype = torch.float32
     compiled: bool = False
     compile_from: float = 0.0
+    compile_losses: bool = True
     captured: bool = False
     world: World = ALONE
 
@@ -239,7 +241,7 @@ class _Step:
         self._lr: Tensor = optimiser.param_groups[0]["lr"]
         self._weights: list[Tensor] = [p for group in optimiser.param_groups for p in group["params"]]
         self._sums: dict[str, Tensor] = {}
-        self._show, self._losses = self._make_shown, self._compute_losses
+        self._see, self._losses = self._make_seen, self._compute_losses
         if mode.compiled:
             # what is compiled is kept for the runs to come; torch's own place for it is emptied when the machine restarts
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "compiled"))
@@ -248,8 +250,10 @@ class _Step:
             # A step whose first blocks are frozen is many small operations, which are launched in groups; for large ones
             # grouping costs more than it saves (joint training 9 % faster, rotation 5 % slower on an H200).
             options: dict[str, Any] = {"combo_kernels": settings.train_from != "all"}
-            self._show = torch.compile(self._make_shown, dynamic=False, fullgraph=True, options=options)
-            self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True, options=options)
+            # the batch is gathered outside: what is compiled does not depend on the number of images, and is kept for others
+            self._see = torch.compile(self._make_seen, dynamic=False, fullgraph=True, options=options)
+            if mode.compile_losses:
+                self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True, options=options)
         self._go: Callable[[], None] = self._advance
         self._ahead: torch.cuda.Stream | None = None
         self._share = mode.world.share_of(shape[1])
@@ -278,15 +282,8 @@ class _Step:
             self._go()
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
-    def _make_shown(self) -> list[Tensor]:
-        """What the next step learns from: views, labels and learning rate. Nothing of it depends on what is learned."""
-        index = self._order.index_select(0, self._number)[0]
-        if self._share is None:
-            batch = self._data.batch(index)
-        else:
-            batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
-        seen = self._net.through_frozen(self._method.views(batch, self._key))
-        return [*seen, batch.labels, self._lrs.index_select(0, self._number)[0]]
+    def _make_seen(self, batch: Batch) -> list[Tensor]:
+        return self._net.through_frozen(self._method.views(batch, self._key))
 
     def _compute_losses(self, seen: list[Tensor], labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         losses = self._method.losses(self._net, seen, labels, self._ramp)
@@ -298,9 +295,15 @@ class _Step:
         self._learn(self._next())
 
     def _next(self) -> list[Tensor]:
-        shown = self._show()
+        """What the next step learns from: views, labels and learning rate. Nothing of it depends on what is learned."""
+        index = self._order.index_select(0, self._number)[0]
+        lr = self._lrs.index_select(0, self._number)[0]
         self._number += 1
-        return shown
+        if self._share is None:
+            batch = self._data.batch(index)
+        else:
+            batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
+        return [*self._see(batch), batch.labels, lr]
 
     def _learn(self, shown: list[Tensor]) -> None:
         *seen, labels, lr = shown

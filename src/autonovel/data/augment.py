@@ -41,15 +41,22 @@ class Chance:
         view: tells the views of the same image apart.
     """
 
+    AT_ONCE = 8
+    """Slots that are hashed together: one by one, that would be most of the operations of a small step."""
+
     def __init__(self, key: Tensor, index: Tensor, view: int = 0) -> None:
         self._base = _mix((index + 0x9E3779B9 * (view + 1)) & _MASK) ^ _mix(key & _MASK)
         self._slot = 0
+        self._ready: list[Tensor] = []
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         """The next number for each image, float32 (n,) in [low, high)."""
-        self._slot += 1
-        bits = _mix(_mix((self._base + 0x85EBCA6B * self._slot) & _MASK) ^ self._base)
-        return low + (high - low) * ((bits >> 8).float() / float(1 << 24))
+        if not self._ready:
+            slots = torch.arange(self._slot + 1, self._slot + self.AT_ONCE + 1, device=self._base.device)
+            bits = _mix(_mix((self._base + 0x85EBCA6B * slots[:, None]) & _MASK) ^ self._base)
+            self._ready = list(((bits >> 8).float() / float(1 << 24)).unbind())
+            self._slot += self.AT_ONCE
+        return low + (high - low) * self._ready.pop(0)
 
     def integer(self, low: int, high: int) -> Tensor:
         """The next whole number for each image, int64 (n,) in [low, high]."""
