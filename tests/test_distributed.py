@@ -186,7 +186,10 @@ class OneOfSeveral(World):
         *(pytest.param("cuda", *how, marks=pytest.mark.gpu) for how in ((False, False), (False, True), (True, True))),
     ],
 )
-def test_sums_over_one_process_change_nothing(kind: str, device: str, compiled: bool, captured: bool) -> None:
+def test_sums_over_one_process_change_nothing(
+    kind: str, device: str, compiled: bool, captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     alone = replace(Mode.of(device), precision=torch.float32, compiled=compiled, compile_from=0.0, captured=captured)
     dist.init_process_group(
         "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1
