@@ -51,8 +51,8 @@ _one_at_a_time = threading.RLock()
 
 
 COMPILE_FROM = 60.0
-"""Compiling takes 6 to 9 seconds on an H200 where the same step was compiled before and 50 to 90 where not, and makes a step
-about 1.6 times as fast. A stage of a minute gains 20 seconds or loses 30; a short one would mostly wait."""
+"""Compiling takes 7 seconds on an H200 where such a step was compiled before and 50 to 90 where not, and makes a step about
+twice as fast. A stage of a minute gains 20 seconds or loses 20 to 60, once; a shorter one would mostly wait."""
 
 
 @dataclass(frozen=True)
