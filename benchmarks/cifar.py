@@ -39,6 +39,9 @@ from autonovel.recipes import get_recipe
 from autonovel.runs import Run
 from autonovel.settings import Recipe
 
+ROWS = ("full", "no-consistency", "no-rotation", "swap")
+"""Of the table without labels."""
+
 _rotated: dict[str, threading.Event] = defaultdict(threading.Event)
 """Plans whose first stage is done, or has failed."""
 
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--commit", default="")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--incremental-seeds", type=int, default=2)
-    parser.add_argument("--rows", nargs="+", help="only these of cluster-*: full, no-consistency, no-rotation, swap")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, help="only these of cluster-*")
     parser.add_argument("--together", type=int, help="runs of a plan at the same time, all when left out")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")

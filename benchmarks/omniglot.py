@@ -221,6 +221,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
         device = torch.cuda.get_device_name() if mode.device.type == "cuda" else "cpu"
         row |= {"seed": args.seed, "device": device, "commit": args.commit, "date": str(date.today())}
+        row |= {"estimates_from": args.estimates.name} if args.estimates else {}
         add_row(args.results, row)
         return row
 
@@ -228,7 +229,8 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
         if args.estimates:
             kept = [json.loads(line) for line in args.estimates.read_text().splitlines()]
-            estimates = {r["alphabet"]: lambda e=r["estimates"]: e for r in kept if r["seed"] == args.seed}
+            same = [r for r in kept if (r["seed"], r["preset"]) == (args.seed, args.preset)]
+            estimates = {r["alphabet"]: lambda e=r["estimates"]: e for r in same}
         for name in args.alphabets if not args.estimates else ():
             uneven = thin_out(own_labels[name], args.seed, "sizes", name)
             pile = features["pretrain"][name]

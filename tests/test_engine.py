@@ -1,5 +1,8 @@
 """The loop: the same losses however it runs, resuming to the bit, failing with a sentence."""
 
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +12,14 @@ from torch._dynamo.utils import counters
 
 from autonovel import engine
 from autonovel.data.images import ImageSet
-from autonovel.data.loader import DeviceImages
-from autonovel.engine import Mode, State, train
-from autonovel.errors import InputError, TrainingError
+from autonovel.data.loader import DeviceImages, StreamedImages
+from autonovel.engine import COMPILE_FROM, Epoch, Mode, State, train
+from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
+from autonovel.parallel import side_by_side
 from autonovel.recipes import get_recipe
 from autonovel.settings import Augment, Model, Recipe, Swap
 
@@ -227,20 +231,82 @@ def test_a_step_is_compiled_when_the_rest_of_the_stage_is_long_enough(
         assert torch.equal(value, expected), name
 
 
-def test_a_step_that_cannot_be_compiled_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile_with_no_compiler(function: object, **options: object) -> object:
+@pytest.mark.parametrize("compile_from", [0.0, 1e-9])
+def test_a_step_that_cannot_be_compiled_goes_on_without(compile_from: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_with_no_compiler(function: Callable[..., object], **options: object) -> object:
         def fail(*args: object) -> object:
+            result = function(*args)  # batch statistics have moved when it fails
+            if isinstance(result, list):  # what the step sees; the losses come after it
+                return result
             raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
 
         return fail
 
     expected, _ = trained("pairs", Mode(torch.device("cpu")), epochs=3)
     monkeypatch.setattr(torch, "compile", compile_with_no_compiler)
-    with pytest.warns(UserWarning, match=r"could not be compiled \(Failed to find C compiler\.\)"):
-        net, losses = trained("pairs", Mode(torch.device("cpu"), compiled=True, compile_from=1e-9), epochs=3)
+    with pytest.warns(AutonovelWarning, match=r"could not be compiled \(Failed to find C compiler\.\)"):
+        net, losses = trained("pairs", Mode(torch.device("cpu"), compiled=True, compile_from=compile_from), epochs=3)
     assert len(losses) == 3
     for (name, value), other in zip(net.state_dict().items(), expected.state_dict().values(), strict=True):
         assert torch.equal(value, other), name
+
+
+def test_a_resumed_training_is_compiled_after_its_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def compile_nothing(function: object, **options: object) -> object:
+        told.append("compiled")
+        return function
+
+    class Stop(Exception):
+        pass
+
+    def stop_after_second(epoch: Epoch) -> None:
+        if epoch.number == 1:
+            raise Stop
+
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    mode, memory = Mode(torch.device("cpu"), compiled=True, compile_from=1e-9), Memory()
+    data, recipe = DeviceImages(tiny_images(), mode.device), tiny_recipe("supervised", 4)
+
+    def start(on_epoch: Callable[[Epoch], None]) -> None:
+        with seeded(0):
+            net = build(recipe.model, channels=3, size=16)
+            method = KnownClasses(recipe, 3)
+            method.prepare(net)
+        train(net, method, data, mode, key=(0, "s"), checkpoint=memory, on_epoch=on_epoch, on_message=told.append)
+
+    with pytest.raises(Stop):
+        start(stop_after_second)
+    told.clear()
+    start(lambda epoch: told.append(f"epoch {epoch.number}"))
+    assert [told[0], "compiling" in told[1], *told[2:]] == ["epoch 2", True, "compiled", "compiled", "epoch 3"]
+
+
+@pytest.mark.parametrize(
+    ("step", "compiled", "compile_from", "captured"),
+    [
+        ("", True, COMPILE_FROM, True),
+        ("eager", False, None, False),
+        ("captured", False, None, True),
+        ("compiled", True, 0.0, True),
+    ],
+)
+def test_the_environment_chooses_how_a_step_is_run(
+    step: str, compiled: bool, compile_from: float | None, captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("AUTONOVEL_STEP", step)
+    mode = Mode.of("cuda")
+    assert (mode.compiled, mode.captured) == (compiled, captured)
+    assert compile_from is None or mode.compile_from == compile_from
+
+
+def test_an_unknown_way_to_run_a_step_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("AUTONOVEL_STEP", "Eager")
+    with pytest.raises(InputError, match="AUTONOVEL_STEP is 'Eager'; choose one of eager, captured, compiled"):
+        Mode.of("cuda")
 
 
 def test_unknown_device_is_refused() -> None:
@@ -268,6 +334,7 @@ def test_tiny_images_stay_in_float32_on_the_cpu() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_eager_compiled_and_captured_steps_give_the_same_losses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    warnings.simplefilter("error", AutonovelWarning)  # what says that compiling failed
     plain = Mode(torch.device("cuda"))
     _, eager = trained(kind, plain)
     later = replace(plain, compiled=True, captured=True, compile_from=1e-9)
@@ -291,13 +358,42 @@ def test_the_next_batch_shown_beside_learning_changes_nothing(kind: str, monkeyp
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     captured = replace(Mode(torch.device("cuda")), captured=True)
     beside, losses = trained(kind, captured, epochs=20)
-    monkeypatch.setattr(engine, "_stream_ahead", lambda main, mode: main)
+    two_streams = engine._own_streams
+
+    @contextmanager
+    def one_stream(mode: Mode) -> Iterator[torch.cuda.Stream]:
+        with two_streams(mode):
+            yield torch.cuda.current_stream()
+
+    monkeypatch.setattr(engine, "_own_streams", one_stream)
     one_after_the_other, expected = trained(kind, captured, epochs=20)
     assert_same_losses(losses, expected, rtol=1e-4)
     for (name, value), other in zip(
         beside.state_dict().items(), one_after_the_other.state_dict().values(), strict=True
     ):
         torch.testing.assert_close(value, other, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.gpu
+def test_a_captured_step_sees_streamed_images_as_those_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    captured = replace(Mode(torch.device("cuda")), captured=True)
+    _, on_device = trained("pairs", captured, epochs=10)
+    monkeypatch.setitem(globals(), "DeviceImages", StreamedImages)
+    _, streamed = trained("pairs", captured, epochs=10)
+    assert_same_losses(streamed, on_device, rtol=1e-4)
+
+
+@pytest.mark.gpu
+def test_captured_trainings_side_by_side_give_what_they_give_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    captured = replace(Mode(torch.device("cuda")), captured=True)
+    kinds = ["pairs", "swap", "rotation", "pairs", "supervised"]
+    together = side_by_side([lambda k=kind: trained(k, captured, epochs=10)[1] for kind in kinds])
+    for kind, losses in zip(kinds, together, strict=True):
+        assert_same_losses(losses, trained(kind, captured, epochs=10)[1], rtol=1e-4)
 
 
 @pytest.mark.gpu

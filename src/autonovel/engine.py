@@ -6,7 +6,7 @@ So on CUDA the whole step is captured, for long stages compiled before, and an e
 functions simply run. Losses are summed on the device and read once an epoch.
 
 A step has two halves, and only the second learns: views of the batch are made and taken through the frozen blocks, then the
-rest of the network, losses and update. On CUDA the first half of a step runs beside the second half of the step before.
+rest of the network, losses and update. Captured, the first half of a step runs beside the second half of the step before.
 
 There is no random state: orders, variations and initial weights are functions of a key, so the state of training is the
 weights, the optimiser's memory and the number of epochs done.
@@ -19,6 +19,7 @@ import os
 import threading
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from autonovel import cpu
 from autonovel.data.augment import make_key
 from autonovel.data.loader import Batch, Images
 from autonovel.distributed import ALONE, World, current
-from autonovel.errors import InputError, TrainingError
+from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.folders import user_cache
 from autonovel.methods import Method
 from autonovel.models.consensus import Consensus
@@ -48,6 +49,14 @@ _setting_up = threading.Lock()
 # While a thread captures its step, no other may do CUDA work for the first time: loading its code would break the capture.
 # Replaying captured steps is safe at any time.
 _one_at_a_time = threading.RLock()
+
+# Each training on CUDA has two streams. torch has 32, and hands them out again and again, so that a training that asked for
+# new ones could meet another on the same stream. So they are kept and lent, to at most 16 trainings at a time.
+_places = threading.Semaphore(16)
+_idle_streams: dict[torch.device, list[tuple[torch.cuda.Stream, torch.cuda.Stream]]] = defaultdict(list)
+
+STEPS = ("", "eager", "captured", "compiled")
+"""What AUTONOVEL_STEP may be."""
 
 
 COMPILE_FROM = 60.0
@@ -96,6 +105,8 @@ class Mode:
         low = torch.float32 if os.environ.get("AUTONOVEL_PRECISION") == "float32" else torch.bfloat16
         if kind == "cuda":
             step = os.environ.get("AUTONOVEL_STEP", "")
+            if step not in STEPS:
+                raise InputError(f"AUTONOVEL_STEP is '{step}'; choose one of {', '.join(STEPS[1:])} or leave it out.")
             return cls(
                 torch.device(device),
                 low,
@@ -140,6 +151,7 @@ def train(
     key: tuple[object, ...],
     checkpoint: Checkpoint | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
     checkpoint_seconds: float = 10.0,
 ) -> None:
     """Train the network in place, from the last checkpoint if there is one.
@@ -153,6 +165,7 @@ def train(
             'supervised-probe' for another training with the settings of 'supervised').
         checkpoint: keeps the state at most every ``checkpoint_seconds``, and when the work is interrupted or fails.
         on_epoch: is called after each epoch.
+        on_message: is told what takes long between two epochs.
     """
     settings = method.settings
     labels = data.labels.cpu()
@@ -170,9 +183,9 @@ def train(
         return
     first = done
     shape = method.order(labels, *key, 0).shape
-    with _own_stream(mode), _divided(net, mode.world, shape[1]):
+    with _own_streams(mode) as ahead, _divided(net, mode.world, shape[1]):
         at_once = mode.compiled and not mode.compile_from
-        step = _Step(net, method, data, optimiser, replace(mode, compiled=at_once), shape)
+        step = _make_step(net, method, data, optimiser, replace(mode, compiled=at_once), shape, ahead)
         good, saved = _copy(_live(net, optimiser)), time.monotonic()
         try:
             for number in range(done, settings.epochs):
@@ -196,9 +209,13 @@ def train(
                     saved = time.monotonic()
                 rest = (settings.epochs - done) * (time.perf_counter() - started)
                 if mode.compiled and not at_once and number == first and _compiling_pays(mode, rest):
+                    if on_message is not None:
+                        on_message(
+                            "compiling the training step; that takes a minute or so, but where it was done before"
+                        )
                     del step
                     gc.collect()  # and the memory of what it captured
-                    step = _compiled_step(net, method, data, optimiser, mode, shape)
+                    step = _make_step(net, method, data, optimiser, mode, shape, ahead)
         except BaseException:
             if checkpoint is not None and done:
                 with mode.world.undisturbed():
@@ -211,25 +228,44 @@ def _compiling_pays(mode: Mode, seconds: float) -> bool:
     return mode.world.from_first(lambda: seconds >= mode.compile_from)
 
 
-def _compiled_step(
-    net: Net, method: Method, data: Images, optimiser: torch.optim.Optimizer, mode: Mode, shape: torch.Size
+def _make_step(
+    net: Net,
+    method: Method,
+    data: Images,
+    optimiser: torch.optim.Optimizer,
+    mode: Mode,
+    shape: torch.Size,
+    ahead: torch.cuda.Stream | None,
 ) -> _Step:
-    """The compiled step; where compiling fails, for example for want of a C compiler, the one that is not."""
+    """The step; where compiling it fails, for example for want of a C compiler, one that is not compiled."""
     try:
-        return _Step(net, method, data, optimiser, mode, shape)
+        return _Step(net, method, data, optimiser, mode, shape, ahead)
     except Exception as error:
-        if mode.world.several:  # the other processes would not know
+        if not mode.compiled or mode.world.several:  # the other processes would not know
             raise
         reason = str(error).strip().partition("\n")[0]
-        warnings.warn(f"The training step could not be compiled ({reason}); it goes on as it is, slower.", stacklevel=2)
-    return _Step(net, method, data, optimiser, replace(mode, compiled=False), shape)
+        text = f"The training step could not be compiled ({reason}); training goes on without that, slower."
+        warnings.warn(text, AutonovelWarning, stacklevel=3)
+    optimiser.zero_grad(set_to_none=True)
+    gc.collect()  # the memory of what failed
+    return _Step(net, method, data, optimiser, replace(mode, compiled=False), shape, ahead)
 
 
 class _Step:
-    """One training step as work on tensors that keep their place, and an epoch as a loop over it."""
+    """One training step as work on tensors that keep their place, and an epoch as a loop over it.
+
+    ``ahead`` is the stream on which a captured step makes ready what the next one learns from.
+    """
 
     def __init__(
-        self, net: Net, method: Method, data: Images, optimiser: torch.optim.Optimizer, mode: Mode, shape: torch.Size
+        self,
+        net: Net,
+        method: Method,
+        data: Images,
+        optimiser: torch.optim.Optimizer,
+        mode: Mode,
+        shape: torch.Size,
+        ahead: torch.cuda.Stream | None,
     ) -> None:
         self._net, self._method, self._data, self._optimiser, self._mode = net, method, data, optimiser, mode
         device, settings = mode.device, method.settings
@@ -255,7 +291,7 @@ class _Step:
             if mode.compile_losses:
                 self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True, options=options)
         self._go: Callable[[], None] = self._advance
-        self._ahead: torch.cuda.Stream | None = None
+        self._ahead = ahead
         self._share = mode.world.share_of(shape[1])
         data.reserve(shape[1] if self._share is None else self._share.n)
         if mode.device.type == "cpu":
@@ -337,8 +373,8 @@ class _Step:
 
         Much of learning is small work that leaves most of a GPU idle; the frozen blocks and variations fill it.
         """
-        main = torch.cuda.current_stream()
-        ahead = _stream_ahead(main, self._mode)
+        main, ahead = torch.cuda.current_stream(), self._ahead
+        assert ahead is not None
         main.synchronize()
         show, learn = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         self._number.zero_()
@@ -359,7 +395,7 @@ class _Step:
             ahead.wait_stream(main)  # from here the next batch may be shown
             learn.replay()
 
-        self._ahead, self._go = ahead, go
+        self._go = go
 
 
 def _make_optimiser(net: Net, settings: Training, mode: Mode) -> torch.optim.Optimizer:
@@ -417,11 +453,6 @@ def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def _stream_ahead(main: torch.cuda.Stream, mode: Mode) -> torch.cuda.Stream:
-    """Where the next batch is shown. Several processes must sum up in one order, so there nothing runs side by side."""
-    return main if mode.world.several else torch.cuda.Stream(main.device)
-
-
 @contextmanager
 def _recording(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
     with _one_at_a_time, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
@@ -449,16 +480,25 @@ def _divided(net: Net, world: World, batch: int) -> Iterator[None]:
 
 
 @contextmanager
-def _own_stream(mode: Mode) -> Iterator[None]:
-    """On CUDA, work on a stream of one's own: capture needs it, and runs side by side do not wait for each other."""
+def _own_streams(mode: Mode) -> Iterator[torch.cuda.Stream | None]:
+    """On CUDA, work on a stream of one's own: capture needs it, and runs side by side do not wait for each other.
+
+    Gives a second one for what runs ahead. Several processes must sum up in one order, so there it is the same.
+    """
     if mode.device.type != "cuda":
-        yield
+        yield None
         return
-    stream = torch.cuda.Stream(mode.device)
-    stream.wait_stream(torch.cuda.current_stream(mode.device))
-    with torch.cuda.stream(stream):
-        yield
-        stream.synchronize()
+    with _places:
+        idle = _idle_streams[mode.device]
+        main, ahead = idle.pop() if idle else (torch.cuda.Stream(mode.device), torch.cuda.Stream(mode.device))
+        main.wait_stream(torch.cuda.current_stream(mode.device))
+        try:
+            with torch.cuda.stream(main):
+                yield main if mode.world.several else ahead
+        finally:  # also where training fails in the middle of an epoch
+            main.synchronize()
+            ahead.synchronize()
+            idle.append((main, ahead))
 
 
 @dataclass(frozen=True)

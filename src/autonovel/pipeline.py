@@ -220,7 +220,16 @@ class Pipeline:
             self.reporter.epoch(epoch.number, epoch.losses, epoch.seconds)
 
         try:
-            train(net, method, images, self.mode, key=(self.seed, stage), checkpoint=checkpoint, on_epoch=on_epoch)
+            train(
+                net,
+                method,
+                images,
+                self.mode,
+                key=(self.seed, stage),
+                checkpoint=checkpoint,
+                on_epoch=on_epoch,
+                on_message=self.reporter.message,
+            )
         finally:
             self.reporter.finish()
         if "new" in net.heads:

@@ -42,22 +42,22 @@ class Lines(Silent):
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        self._stage, self._epochs, self._first, self._started = "", 0, 0, 0.0
+        self._stage, self._epochs = "", 0
 
     def message(self, text: str) -> None:
         """Print the sentence."""
         print(text, file=self._stream, flush=True)
 
     def start(self, stage: str, epochs: int, done: int) -> None:
-        """Remember when the stage began."""
-        self._stage, self._epochs, self._first, self._started = stage, epochs, done, time.monotonic()
+        """Remember how many epochs there are."""
+        self._stage, self._epochs = stage, epochs
         if done:
             self.message(f"{stage}: going on after epoch {done} of {epochs}")
 
     def epoch(self, number: int, losses: dict[str, float | list[float]], seconds: float) -> None:
         """Print number, losses and time left."""
         done = number + 1
-        left = (time.monotonic() - self._started) / (done - self._first) * (self._epochs - done)
+        left = seconds * (self._epochs - done)  # the latest epoch tells most: what comes before and between may be slow
         self.message(f"{self._stage} {done}/{self._epochs}  {_losses(losses)}  {seconds:.2f} s  {_clock(left)} left")
 
 
