@@ -210,9 +210,7 @@ def train(
                 rest = (settings.epochs - done) * (time.perf_counter() - started)
                 if mode.compiled and not at_once and number == first and _compiling_pays(mode, rest):
                     if on_message is not None:
-                        on_message(
-                            "compiling the training step; that takes a minute or so, but where it was done before"
-                        )
+                        on_message("compiling the training step (a minute or so the first time, seconds later on)")
                     del step
                     gc.collect()  # and the memory of what it captured
                     step = _make_step(net, method, data, optimiser, mode, shape, ahead)
@@ -490,7 +488,10 @@ def _own_streams(mode: Mode) -> Iterator[torch.cuda.Stream | None]:
         return
     with _places:
         idle = _idle_streams[mode.device]
-        main, ahead = idle.pop() if idle else (torch.cuda.Stream(mode.device), torch.cuda.Stream(mode.device))
+        try:
+            main, ahead = idle.pop()
+        except IndexError:  # not asked before: another thread may take the last ones
+            main, ahead = torch.cuda.Stream(mode.device), torch.cuda.Stream(mode.device)
         main.wait_stream(torch.cuda.current_stream(mode.device))
         try:
             with torch.cuda.stream(main):
