@@ -18,7 +18,7 @@ import torch
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import Mode, _make_optimiser, _own_streams, _Step, train
+from autonovel.engine import Mode, _make_optimiser, _own_place, _Step, train
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
@@ -71,7 +71,7 @@ def profile(stage: str, data: ImageSet, mode: Mode) -> None:
     net.train()
     net.precision = mode.precision
     order = method.order(images.labels.cpu(), 0)
-    with _own_streams(mode) as ahead:
+    with _own_place(mode, frozen=method.settings.train_from != "all") as ahead:
         step = _Step(net, method, images, _make_optimiser(net, method.settings, mode), mode, order.shape, ahead)
         step.run_epoch(order, 0, 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:

@@ -1,5 +1,6 @@
 """The loop: the same losses however it runs, resuming to the bit, failing with a sentence."""
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -155,6 +156,46 @@ def test_interrupted_training_ends_bit_identical(kind: str) -> None:
     train(net, method, images, mode, key=(0, "joint"), checkpoint=memory)
     for (name, value), expected in zip(net.state_dict().items(), whole.state_dict().values(), strict=True):
         assert torch.equal(value, expected), name
+
+
+@pytest.mark.parametrize("kind", ["supervised", "pairs", "incremental"])
+def test_the_next_batch_shown_in_a_second_thread_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        beside, losses = trained(kind, Mode(torch.device("cpu")), epochs=4)
+        assert torch.get_num_threads() == 2
+        monkeypatch.setattr(engine, "_in_main_thread", lambda: False)
+        torch.set_num_threads(1)
+        one_after_the_other, expected = trained(kind, Mode(torch.device("cpu")), epochs=4)
+    finally:
+        torch.set_num_threads(threads)
+    assert losses == expected
+    for (name, value), other in zip(
+        beside.state_dict().items(), one_after_the_other.state_dict().values(), strict=True
+    ):
+        assert torch.equal(value, other), name
+
+
+def test_an_error_in_the_second_thread_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def fail(self: DeviceImages) -> None:
+        calls.append(threading.current_thread())
+        if len(calls) == 3:
+            raise InputError("The disk is gone.")
+
+    monkeypatch.setattr(DeviceImages, "fetch", fail)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(InputError, match="The disk is gone"):
+            trained("pairs", Mode(torch.device("cpu")), epochs=2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert threading.main_thread() not in calls
+    assert not any(thread.is_alive() for thread in calls)
 
 
 def test_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_last_good_state() -> None:
@@ -358,12 +399,12 @@ def test_the_next_batch_shown_beside_learning_changes_nothing(kind: str, monkeyp
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     captured = replace(Mode(torch.device("cuda")), captured=True)
     beside, losses = trained(kind, captured, epochs=20)
-    two_streams = engine._own_streams
+    own_streams = engine._own_streams
 
     @contextmanager
-    def one_stream(mode: Mode) -> Iterator[torch.cuda.Stream]:
-        with two_streams(mode):
-            yield torch.cuda.current_stream()
+    def one_stream(device: torch.device) -> Iterator[tuple[torch.cuda.Stream, torch.cuda.Stream]]:
+        with own_streams(device) as (main, _):
+            yield main, main
 
     monkeypatch.setattr(engine, "_own_streams", one_stream)
     one_after_the_other, expected = trained(kind, captured, epochs=20)
