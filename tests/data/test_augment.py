@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autonovel.data.augment import Chance, _turn_hue, make_key, make_view, quarter_turns, to_float
+from autonovel.data.augment import Chance, _turn_hue, make_key, make_view, make_views, quarter_turns, to_float
 from autonovel.settings import Augment
 
 EVERYTHING = Augment("mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3)
@@ -221,6 +221,16 @@ def test_numbers_are_independent_over_slots_images_epochs_and_views() -> None:
     # not only uncorrelated: pairs of numbers fill the square evenly
     grid = np.histogram2d(first[0].numpy(), first[1].numpy(), 10, [[0, 1], [0, 1]])[0]
     assert np.abs(grid / n - 0.01).max() < 0.003
+
+
+@pytest.mark.parametrize("settings_", [Augment("reflect"), Augment("mixed", jitter=0.4, solarise=0.2, rotate=10.0)])
+@pytest.mark.parametrize("size", [None, 5])
+def test_views_made_together_are_those_made_alone(settings_: Augment, size: int | None) -> None:
+    images, key, index = pictures(6, 8, 8), torch.tensor(17), torch.arange(6) * 11
+    together = make_views(images, key, index, settings_, views=range(1, 4), size=size)
+    assert len(together) == 3
+    for number, view in enumerate(together, 1):
+        torch.testing.assert_close(view, make_view(images, key, index, settings_, view=number, size=size))
 
 
 def test_no_two_images_share_their_numbers() -> None:

@@ -38,13 +38,13 @@ class Chance:
     Args:
         key: int64 scalar tensor, from :func:`make_key`.
         index: int64 (n,), which image of the data set each row is.
-        view: tells the views of the same image apart.
+        view: tells the views of the same image apart; a number, or one for each image.
     """
 
     AT_ONCE = 8
     """Slots that are hashed together: one by one, that would be most of the operations of a small step."""
 
-    def __init__(self, key: Tensor, index: Tensor, view: int = 0) -> None:
+    def __init__(self, key: Tensor, index: Tensor, view: int | Tensor = 0) -> None:
         self._base = _mix((index + 0x9E3779B9 * (view + 1)) & _MASK) ^ _mix(key & _MASK)
         self._slot = 0
         self._ready: list[Tensor] = []
@@ -68,8 +68,24 @@ class Chance:
         return self.uniform() < p
 
 
+def make_views(
+    images: Tensor,
+    key: Tensor,
+    index: Tensor,
+    settings: Augment,
+    *,
+    views: range,
+    size: int | None = None,
+) -> list[Tensor]:
+    """Several random views of each image, as :func:`make_view` makes them one by one, in as many operations as for one."""
+    count = len(views)
+    view = torch.arange(views.start, views.stop, device=index.device).repeat_interleave(len(index))
+    together = images.repeat(count, 1, 1, 1), key, index.repeat(count)
+    return list(make_view(*together, settings, view=view, size=size).chunk(count))
+
+
 def make_view(
-    images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int = 0, size: int | None = None
+    images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int | Tensor = 0, size: int | None = None
 ) -> Tensor:
     """One random view of each image.
 

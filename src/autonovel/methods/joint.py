@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.data.augment import make_view
+from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch, mixed, shuffled
 from autonovel.losses import balanced_targets, consistency, cross_entropy, pair_loss
 from autonovel.methods import Method
@@ -49,7 +49,7 @@ class Pairs(_Joint):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Two of each image."""
-        return [make_view(batch.images, key, batch.index, self.settings.augment, view=v) for v in range(2)]
+        return make_views(batch.images, key, batch.index, self.settings.augment, views=range(2))
 
     def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
         """All terms whose weight is not zero."""
@@ -93,12 +93,12 @@ class Swapped(_Joint):
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Those in full size, then the small ones."""
         s, swap = self.settings, self.settings.swap
-        views = [make_view(batch.images, key, batch.index, s.augment, view=v) for v in range(swap.views)]
-        part = _part_of(s.augment, swap.small_area)
-        return views + [
-            make_view(batch.images, key, batch.index, part, view=swap.views + v, size=swap.small_size)
-            for v in range(swap.small_views)
-        ]
+        full, small = range(swap.views), range(swap.views, swap.views + swap.small_views)
+        views = make_views(batch.images, key, batch.index, s.augment, views=full)
+        if small:
+            part = _part_of(s.augment, swap.small_area)
+            views += make_views(batch.images, key, batch.index, part, views=small, size=swap.small_size)
+        return views
 
     def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
         """The mean swapped cross-entropy of each head, a vector for each kind of head."""
