@@ -1,5 +1,7 @@
 """Runs side by side give what they give alone."""
 
+import threading
+
 import pytest
 import torch
 
@@ -12,6 +14,42 @@ from tests.test_engine import trained
 def test_results_come_in_the_order_of_the_jobs() -> None:
     assert side_by_side([lambda i=i: i * i for i in range(7)], at_once=3) == [i * i for i in range(7)]
     assert side_by_side([]) == []
+
+
+def test_a_run_for_which_there_is_no_memory_waits_until_another_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, refused, lock = [2], [], threading.Lock()
+    make_step, give_back = engine._make_step, engine._room.give_back
+
+    def set_up(*args: object) -> object:
+        with lock:
+            if not room[0]:
+                refused.append(threading.current_thread())
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            room[0] -= 1
+        return make_step(*args)
+
+    def end() -> None:
+        with lock:
+            room[0] += 1
+        give_back()
+
+    monkeypatch.setattr(engine, "_make_step", set_up)
+    monkeypatch.setattr(engine._room, "give_back", end)
+    mode = Mode.of("cpu")
+    found = side_by_side([lambda: trained("supervised", mode)[1] for _ in range(6)])
+    assert refused  # or nothing was tested
+    assert all(losses == found[0] for losses in found)
+    assert (room[0], engine._room._trainings) == (2, 0)
+
+
+def test_a_run_that_never_fits_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> object:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(engine, "_make_step", refuse)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained("supervised", Mode.of("cpu"))
+    assert engine._room._trainings == 0
 
 
 def test_runs_side_by_side_are_bit_identical_to_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,11 +188,13 @@ def train(
     shape = method.order(labels, *key, 0).shape
     with _own_place(mode, frozen=settings.train_from != "all") as ahead, _divided(net, mode.world, shape[1]):
         at_once = mode.compiled and not mode.compile_from
-        step = _make_step(net, method, data, optimiser, replace(mode, compiled=at_once), shape, ahead)
         good, saved = _copy(_live(net, optimiser)), time.monotonic()
+        first_mode = replace(mode, compiled=at_once)
+        step: _Step | None = _room.wait_for(lambda: _make_step(net, method, data, optimiser, first_mode, shape, ahead))
         try:
             for number in range(done, settings.epochs):
                 started = time.perf_counter()
+                assert step is not None
                 losses = step.run_epoch(method.order(labels, *key, number), number, make_key(*key, number))
                 if not net.sync_norm:  # what is kept must not depend on the process that keeps it
                     mode.world.average([b for name, b in net.named_buffers() if ".running_" in name])
@@ -214,14 +216,61 @@ def train(
                 if mode.compiled and not at_once and number == first and _compiling_pays(mode, rest):
                     if on_message is not None:
                         on_message("compiling the training step (a minute or so the first time, seconds later on)")
-                    del step
-                    gc.collect()  # and the memory of what it captured
+                    step = None
+                    gc.collect()  # the memory of what it captured
                     step = _make_step(net, method, data, optimiser, mode, shape, ahead)
         except BaseException:
             if checkpoint is not None and done:
                 with mode.world.undisturbed():
                     checkpoint.save(good, done)
             raise
+        finally:
+            if isinstance(ahead, torch.cuda.Stream):  # its memory must be free before another training is told so
+                torch.cuda.current_stream().synchronize()
+                ahead.synchronize()
+                step = None
+                gc.collect()
+            _room.give_back()
+
+
+class _Room:
+    """The memory of a GPU, where several trainings share it. All that a captured step needs is taken when it is set up."""
+
+    def __init__(self) -> None:
+        self._changed, self._one_sets_up = threading.Condition(), threading.Lock()
+        self._trainings = self._ended = 0
+
+    def wait_for(self, set_up: Callable[[], _Step]) -> _Step:
+        """Set up a step; where memory is short and other trainings have some of it, wait until one of them ends."""
+        while True:
+            with self._one_sets_up:  # so that whoever finds no memory knows who has it
+                with self._changed:
+                    ended = self._ended
+                try:
+                    step = set_up()
+                except torch.OutOfMemoryError:
+                    with self._changed:
+                        if not self._trainings and self._ended == ended:
+                            raise
+                else:
+                    with self._changed:
+                        self._trainings += 1
+                    return step
+            gc.collect()
+            torch.cuda.empty_cache()
+            with self._changed:
+                while self._ended == ended:
+                    self._changed.wait()
+
+    def give_back(self) -> None:
+        """The training is over."""
+        with self._changed:
+            self._trainings -= 1
+            self._ended += 1
+            self._changed.notify_all()
+
+
+_room = _Room()
 
 
 def _compiling_pays(mode: Mode, seconds: float) -> bool:
