@@ -1,12 +1,16 @@
 """Runs side by side give what they give alone."""
 
 import threading
+import time
+from collections import defaultdict
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 from autonovel import engine
 from autonovel.engine import Mode
+from autonovel.errors import TrainingError
 from autonovel.parallel import side_by_side
 from tests.test_engine import trained
 
@@ -40,6 +44,44 @@ def test_a_run_for_which_there_is_no_memory_waits_until_another_ends(monkeypatch
     assert refused  # or nothing was tested
     assert all(losses == found[0] for losses in found)
     assert (room[0], engine._room._trainings) == (2, 0)
+
+
+class FakeStream:
+    """Counts how often it was waited for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.synchronised = 0
+
+    def wait_stream(self, other: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        self.synchronised += 1
+
+
+def test_streams_are_lent_to_one_training_at_a_time_and_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(engine, "_idle_streams", defaultdict(list))
+    device = torch.device("cuda")
+    with engine._own_streams(device) as first, engine._own_streams(device) as second:
+        assert len({*first, *second}) == 4
+    with pytest.raises(TrainingError), engine._own_streams(device) as third:
+        raise TrainingError("The loss is not finite.")
+    assert third in (first, second)
+    assert [stream.synchronised for stream in third] == [2, 2]
+    used = side_by_side([lambda: _one_pair(device) for _ in range(40)])
+    assert len(set(used)) <= 16
+    assert sorted(map(id, sum(engine._idle_streams[device], ()))) == sorted(
+        map(id, {s for pair in used for s in pair} | {*first, *second})
+    )
+
+
+def _one_pair(device: torch.device) -> object:
+    with engine._own_streams(device) as pair:
+        time.sleep(0.01)
+        return pair
 
 
 def test_a_run_that_never_fits_fails(monkeypatch: pytest.MonkeyPatch) -> None:
