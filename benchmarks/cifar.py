@@ -27,10 +27,11 @@ from typing import Any
 import numpy as np
 from common import Log, add_row, brief, with_epochs
 
+from autonovel.answers import answer
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.engine import Mode, answer
+from autonovel.engine import Mode
 from autonovel.models.net import build
 from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline

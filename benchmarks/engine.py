@@ -18,13 +18,14 @@ import torch
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import Mode, _make_optimiser, _own_place, _Step, train
+from autonovel.engine import Mode, _make_optimiser, _Step, train
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build, seeded
 from autonovel.parallel import side_by_side
+from autonovel.places import own_place
 from autonovel.recipes import get_recipe
 
 STAGES = ("rotation", "supervised", "joint", "incremental", "swap")
@@ -71,7 +72,7 @@ def profile(stage: str, data: ImageSet, mode: Mode) -> None:
     net.train()
     net.precision = mode.precision
     order = method.order(images.labels.cpu(), 0)
-    with _own_place(mode, frozen=method.settings.train_from != "all") as ahead:
+    with own_place(mode.device, mode.world, frozen=method.settings.train_from != "all") as ahead:
         step = _Step(net, method, images, _make_optimiser(net, method.settings, mode), mode, order.shape, ahead)
         step.run_epoch(order, 0, 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:

@@ -27,10 +27,11 @@ import numpy as np
 import torch
 from common import Log, add_row, say, with_epochs
 
+from autonovel.answers import answer
 from autonovel.data.benchmarks import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import host_generator, put_on
-from autonovel.engine import Mode, answer, not_captured
+from autonovel.engine import Mode, not_captured
 from autonovel.estimate import estimate_classes
 from autonovel.kmeans import kmeans
 from autonovel.metrics import cluster_accuracy

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from autonovel import engine
+from autonovel import engine, places
 from autonovel.engine import Mode
 from autonovel.errors import TrainingError
 from autonovel.parallel import side_by_side
@@ -22,7 +22,7 @@ def test_results_come_in_the_order_of_the_jobs() -> None:
 
 def test_a_run_for_which_there_is_no_memory_waits_until_another_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     room, refused, lock = [2], [], threading.Lock()
-    make_step, give_back = engine._make_step, engine._room.give_back
+    make_step, give_back = engine._compiled_if_possible, places.room.give_back
 
     def set_up(*args: object) -> object:
         with lock:
@@ -37,13 +37,13 @@ def test_a_run_for_which_there_is_no_memory_waits_until_another_ends(monkeypatch
             room[0] += 1
         give_back()
 
-    monkeypatch.setattr(engine, "_make_step", set_up)
-    monkeypatch.setattr(engine._room, "give_back", end)
+    monkeypatch.setattr(engine, "_compiled_if_possible", set_up)
+    monkeypatch.setattr(places.room, "give_back", end)
     mode = Mode.of("cpu")
     found = side_by_side([lambda: trained("supervised", mode)[1] for _ in range(6)])
     assert refused  # or nothing was tested
     assert all(losses == found[0] for losses in found)
-    assert (room[0], engine._room._trainings) == (2, 0)
+    assert (room[0], places.room._trainings) == (2, 0)
 
 
 class FakeStream:
@@ -63,23 +63,23 @@ def test_streams_are_lent_to_one_training_at_a_time_and_used_again(monkeypatch: 
     monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
-    monkeypatch.setattr(engine, "_idle_streams", defaultdict(list))
+    monkeypatch.setattr(places, "_idle_streams", defaultdict(list))
     device = torch.device("cuda")
-    with engine._own_streams(device) as first, engine._own_streams(device) as second:
+    with places._own_streams(device) as first, places._own_streams(device) as second:
         assert len({*first, *second}) == 4
-    with pytest.raises(TrainingError), engine._own_streams(device) as third:
+    with pytest.raises(TrainingError), places._own_streams(device) as third:
         raise TrainingError("The loss is not finite.")
     assert third in (first, second)
     assert [stream.synchronised for stream in third] == [2, 2]
     used = side_by_side([lambda: _one_pair(device) for _ in range(40)])
     assert len(set(used)) <= 16
-    assert sorted(map(id, sum(engine._idle_streams[device], ()))) == sorted(
+    assert sorted(map(id, sum(places._idle_streams[device], ()))) == sorted(
         map(id, {s for pair in used for s in pair} | {*first, *second})
     )
 
 
 def _one_pair(device: torch.device) -> object:
-    with engine._own_streams(device) as pair:
+    with places._own_streams(device) as pair:
         time.sleep(0.01)
         return pair
 
@@ -88,17 +88,17 @@ def test_a_run_that_never_fits_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object) -> object:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(engine, "_make_step", refuse)
+    monkeypatch.setattr(engine, "_compiled_if_possible", refuse)
     with pytest.raises(torch.OutOfMemoryError):
         trained("supervised", Mode.of("cpu"))
-    assert engine._room._trainings == 0
+    assert places.room._trainings == 0
 
 
 def test_runs_side_by_side_are_bit_identical_to_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     mode = Mode.of("cpu")
     kinds = ["pairs", "swap", "rotation", "pairs"]
     together = side_by_side([lambda k=kind: trained(k, mode)[0].state_dict() for kind in kinds])
-    monkeypatch.setattr(engine, "_in_main_thread", lambda: False)  # with the threads that the others have
+    monkeypatch.setattr(places, "_in_main_thread", lambda: False)  # with the threads that the others have
     for kind, state in zip(kinds, together, strict=True):
         alone = trained(kind, mode)[0].state_dict()
         assert all(torch.equal(state[name], alone[name]) for name in alone)

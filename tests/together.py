@@ -12,10 +12,11 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
+from autonovel.answers import answer_together
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
 from autonovel.distributed import Jobs, current, end, join, leave
-from autonovel.engine import Mode, answer_together, train
+from autonovel.engine import Mode, train
 from autonovel.estimate import estimate_classes
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.answers import Answers
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.sources import load_images
 from autonovel.data.survey import survey
-from autonovel.engine import Answers, Mode
+from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.folders import user_cache

@@ -20,15 +20,13 @@ import os
 import threading
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -39,12 +37,11 @@ from autonovel.distributed import ALONE, World, current
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.folders import user_cache
 from autonovel.methods import Method
-from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
+from autonovel.places import Ahead, own_place, room
 from autonovel.settings import Training
 
 State = dict[str, Tensor]
-Ahead: TypeAlias = torch.cuda.Stream | Executor | None
 
 # torch's compiler and graph capture are not made for several threads at once
 _setting_up = threading.Lock()
@@ -52,11 +49,6 @@ _setting_up = threading.Lock()
 # While a thread captures its step, no other may do CUDA work for the first time: loading its code would break the capture.
 # Replaying captured steps is safe at any time.
 _one_at_a_time = threading.RLock()
-
-# Each training on CUDA has two streams. torch has 32, and hands them out again and again, so that a training that asked for
-# new ones could meet another on the same stream. So they are kept and lent, to at most 16 trainings at a time.
-_places = threading.Semaphore(16)
-_idle_streams: dict[torch.device, list[tuple[torch.cuda.Stream, torch.cuda.Stream]]] = defaultdict(list)
 
 STEPS = ("", "eager", "captured", "compiled")
 """What AUTONOVEL_STEP may be."""
@@ -186,11 +178,15 @@ def train(
         return
     first = done
     shape = method.order(labels, *key, 0).shape
-    with _own_place(mode, frozen=settings.train_from != "all") as ahead, _divided(net, mode.world, shape[1]):
+    frozen = settings.train_from != "all"
+    with own_place(mode.device, mode.world, frozen=frozen) as ahead, _divided(net, mode.world, shape[1]):
+
+        def make_step(mode: Mode) -> _Step:
+            return _Step(net, method, data, optimiser, mode, shape, ahead)
+
         at_once = mode.compiled and not mode.compile_from
         good, saved = _copy(_live(net, optimiser)), time.monotonic()
-        first_mode = replace(mode, compiled=at_once)
-        step: _Step | None = _room.wait_for(lambda: _make_step(net, method, data, optimiser, first_mode, shape, ahead))
+        step: _Step | None = room.wait_for(lambda: _compiled_if_possible(make_step, replace(mode, compiled=at_once)))
         try:
             for number in range(done, settings.epochs):
                 started = time.perf_counter()
@@ -218,7 +214,7 @@ def train(
                         on_message("compiling the training step (a minute or so the first time, seconds later on)")
                     step = None
                     gc.collect()  # the memory of what it captured
-                    step = _make_step(net, method, data, optimiser, mode, shape, ahead)
+                    step = _compiled_if_possible(make_step, mode)
         except BaseException:
             if checkpoint is not None and done:
                 with mode.world.undisturbed():
@@ -230,47 +226,7 @@ def train(
                 ahead.synchronize()
                 step = None
                 gc.collect()
-            _room.give_back()
-
-
-class _Room:
-    """The memory of a GPU, where several trainings share it. All that a captured step needs is taken when it is set up."""
-
-    def __init__(self) -> None:
-        self._changed, self._one_sets_up = threading.Condition(), threading.Lock()
-        self._trainings = self._ended = 0
-
-    def wait_for(self, set_up: Callable[[], _Step]) -> _Step:
-        """Set up a step; where memory is short and other trainings have some of it, wait until one of them ends."""
-        while True:
-            with self._one_sets_up:  # so that whoever finds no memory knows who has it
-                with self._changed:
-                    ended = self._ended
-                try:
-                    step = set_up()
-                except torch.OutOfMemoryError:
-                    with self._changed:
-                        if not self._trainings and self._ended == ended:
-                            raise
-                else:
-                    with self._changed:
-                        self._trainings += 1
-                    return step
-            gc.collect()
-            torch.cuda.empty_cache()
-            with self._changed:
-                while self._ended == ended:
-                    self._changed.wait()
-
-    def give_back(self) -> None:
-        """The training is over."""
-        with self._changed:
-            self._trainings -= 1
-            self._ended += 1
-            self._changed.notify_all()
-
-
-_room = _Room()
+            room.give_back()
 
 
 def _compiling_pays(mode: Mode, seconds: float) -> bool:
@@ -278,27 +234,18 @@ def _compiling_pays(mode: Mode, seconds: float) -> bool:
     return mode.world.from_first(lambda: seconds >= mode.compile_from)
 
 
-def _make_step(
-    net: Net,
-    method: Method,
-    data: Images,
-    optimiser: torch.optim.Optimizer,
-    mode: Mode,
-    shape: torch.Size,
-    ahead: Ahead,
-) -> _Step:
+def _compiled_if_possible(make_step: Callable[[Mode], _Step], mode: Mode) -> _Step:
     """The step; where compiling it fails, for example for want of a C compiler, one that is not compiled."""
     try:
-        return _Step(net, method, data, optimiser, mode, shape, ahead)
+        return make_step(mode)
     except Exception as error:
         if not mode.compiled or mode.world.several:  # the other processes would not know
             raise
         reason = str(error).strip().partition("\n")[0]
         text = f"The training step could not be compiled ({reason}); training goes on without that, slower."
         warnings.warn(text, AutonovelWarning, stacklevel=3)
-    optimiser.zero_grad(set_to_none=True)
     gc.collect()  # the memory of what failed
-    return _Step(net, method, data, optimiser, replace(mode, compiled=False), shape, ahead)
+    return make_step(replace(mode, compiled=False))
 
 
 class _Step:
@@ -430,6 +377,9 @@ class _Step:
                 self._learn(self._next())
             if self._mode.captured:
                 self._capture()
+        except BaseException:
+            self._optimiser.zero_grad(set_to_none=True)
+            raise
         finally:
             _put(before, live)
 
@@ -542,103 +492,3 @@ def _divided(net: Net, world: World, batch: int) -> Iterator[None]:
         yield
     finally:
         net.divide(None)
-
-
-@contextmanager
-def _own_place(mode: Mode, *, frozen: bool) -> Iterator[Ahead]:
-    """Where a training works; gives where the next batch is made ready beside it.
-
-    Several processes must sum up in one order, so there nothing runs beside anything.
-    """
-    if mode.device.type == "cuda":
-        with _own_streams(mode.device) as (main, second):
-            yield main if mode.world.several else second
-    elif frozen and torch.get_num_threads() > 1 and not mode.world.several and _in_main_thread():
-        with _half_the_threads() as thread:
-            yield thread
-    else:
-        yield None
-
-
-def _in_main_thread() -> bool:
-    """Trainings in other threads run side by side already, and torch's number of threads is in part common to all."""
-    return threading.current_thread() is threading.main_thread()
-
-
-@contextmanager
-def _half_the_threads() -> Iterator[Executor]:
-    """A thread beside this one, each with half of the threads for its operations.
-
-    Operations of a small network gain little from a second core, so on two cores a step takes 0.7 to 0.85 of the time.
-    """
-    threads = torch.get_num_threads()
-    half = (threads + 1) // 2
-    torch.set_num_threads(half)
-    try:
-        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(half,)) as thread:
-            yield thread
-    finally:
-        torch.set_num_threads(threads)
-
-
-@contextmanager
-def _own_streams(device: torch.device) -> Iterator[tuple[torch.cuda.Stream, torch.cuda.Stream]]:
-    """Work on a stream of one's own, and have a second: capture needs it, and runs side by side do not wait for each other."""
-    with _places:
-        idle = _idle_streams[device]
-        try:
-            main, second = idle.pop()
-        except IndexError:  # not asked before: another thread may take the last ones
-            main, second = torch.cuda.Stream(device), torch.cuda.Stream(device)
-        main.wait_stream(torch.cuda.current_stream(device))
-        try:
-            with torch.cuda.stream(main):
-                yield main, second
-        finally:  # also where training fails in the middle of an epoch
-            main.synchronize()
-            second.synchronize()
-            idle.append((main, second))
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What the network says of images, in float32 on the CPU.
-
-    Attributes:
-        features: (n, d).
-        joint: probabilities over known and new classes (n, n_known + n_new).
-        new: probabilities over the new classes (n, n_new); None before there is a head for them.
-    """
-
-    features: Tensor
-    joint: Tensor
-    new: Tensor | None
-
-
-@torch.no_grad()
-def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode) -> Answers:
-    """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
-    net.eval()
-    features, joint, new = [], [], []
-    with not_captured(mode):
-        for part in images:
-            net.precision = mode.precision_for(part.shape[1])
-            z, scores, new_scores = net(part.to(mode.device))
-            features.append(z.cpu())
-            joint.append(scores.softmax(1).cpu())
-            if new_scores is not None:
-                new.append(new_scores.softmax(1).cpu())
-    return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
-
-
-def answer_together(
-    net: Net | Consensus, images: Images, mode: Mode, places: npt.NDArray[np.int64] | None = None
-) -> Answers:
-    """:func:`answer` for images of a data set (all when no places are given), which the processes share among them."""
-    places = np.arange(len(images.labels)) if places is None else places
-    world, n = mode.world, len(places)
-    if not world.several or n < world.size:
-        return answer(net, images.chunks(places), mode)
-    part = answer(net, images.chunks(places[world.rows(n)]), mode)
-    new = None if part.new is None else world.join_rows(part.new, n)
-    return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)

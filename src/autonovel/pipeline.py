@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from autonovel.answers import Answers, answer, answer_together
 from autonovel.checks import check
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.data.problems import PROBLEM_FIELDS, Problem, as_rows
-from autonovel.engine import Answers, Epoch, Mode, answer, answer_together, not_captured, train
+from autonovel.engine import Epoch, Mode, not_captured, train
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.methods import Method, losses_of

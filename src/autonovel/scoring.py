@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from autonovel import metrics
+from autonovel.answers import Answers, answer_together
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
 from autonovel.distributed import Jobs
-from autonovel.engine import Answers, Mode, answer_together
+from autonovel.engine import Mode
 from autonovel.kmeans import kmeans
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
