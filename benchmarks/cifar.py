@@ -31,7 +31,7 @@ from autonovel.answers import answer
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.engine import Mode
+from autonovel.mode import Mode
 from autonovel.models.net import build
 from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline

@@ -18,11 +18,12 @@ import torch
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import Mode, _make_optimiser, _Step, train
+from autonovel.engine import _make_optimiser, _Step, train
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
+from autonovel.mode import Mode
 from autonovel.models.net import Net, build, seeded
 from autonovel.parallel import side_by_side
 from autonovel.places import own_place

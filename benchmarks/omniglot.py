@@ -31,10 +31,11 @@ from autonovel.answers import answer
 from autonovel.data.benchmarks import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import host_generator, put_on
-from autonovel.engine import Mode, not_captured
+from autonovel.engine import not_captured
 from autonovel.estimate import estimate_classes
 from autonovel.kmeans import kmeans
 from autonovel.metrics import cluster_accuracy
+from autonovel.mode import Mode
 from autonovel.models.net import build
 from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline

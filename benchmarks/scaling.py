@@ -24,11 +24,12 @@ import torch
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
 from autonovel.distributed import end, join, leave
-from autonovel.engine import Mode, train
+from autonovel.engine import train
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
+from autonovel.mode import Mode
 from autonovel.models.net import Net, build, seeded
 from autonovel.recipes import get_recipe
 

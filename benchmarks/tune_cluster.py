@@ -23,7 +23,7 @@ from common import Log, add_row, brief, combinations, with_settings
 
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
-from autonovel.engine import Mode
+from autonovel.mode import Mode
 from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe

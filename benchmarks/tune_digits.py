@@ -28,8 +28,8 @@ from autonovel.data.augment import to_float
 from autonovel.data.benchmarks import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import resize
-from autonovel.engine import Mode
 from autonovel.metrics import cluster_accuracy
+from autonovel.mode import Mode
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.pipeline import Pipeline, restore

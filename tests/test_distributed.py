@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 
 from autonovel.cli import main
 from autonovel.distributed import ALONE, Jobs, Share, World, current, may_speak
-from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.launch import Launch, launched
+from autonovel.mode import Mode
 from autonovel.runs import SharedRun, load
 from tests.small_data import write_small_cifar10
 from tests.together import ESTIMATORS, KINDS, LONG, estimate, exact, long, short, train_kind

@@ -14,11 +14,12 @@ from torch._dynamo.utils import counters
 from autonovel import places
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
-from autonovel.engine import COMPILE_FROM, Epoch, Mode, State, train
+from autonovel.engine import Epoch, State, train
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
+from autonovel.mode import COMPILE_FROM, Mode
 from autonovel.models.net import Net, build, seeded
 from autonovel.parallel import side_by_side
 from autonovel.recipes import get_recipe

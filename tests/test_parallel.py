@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from autonovel import engine, places
-from autonovel.engine import Mode
 from autonovel.errors import TrainingError
+from autonovel.mode import Mode
 from autonovel.parallel import side_by_side
 from tests.test_engine import trained
 

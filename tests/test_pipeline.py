@@ -12,9 +12,9 @@ import torch
 import autonovel as an
 from autonovel import pipeline
 from autonovel.data.images import ImageSet, Truth
-from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
+from autonovel.mode import Mode
 from autonovel.pipeline import Pipeline, look_at, restore
 from autonovel.progress import Silent
 from autonovel.recipes import get_recipe

@@ -14,10 +14,11 @@ from autonovel import scoring
 from autonovel.api import estimate
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages, put_on
-from autonovel.engine import Mode, train
+from autonovel.engine import train
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.methods.joint import joint_method
 from autonovel.methods.supervised import KnownClasses
+from autonovel.mode import Mode
 from autonovel.models.net import build, seeded
 from autonovel.probes import plan_probes
 from autonovel.progress import Silent

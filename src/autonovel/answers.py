@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from autonovel.data.loader import Images
-from autonovel.engine import Mode, not_captured
+from autonovel.engine import not_captured
+from autonovel.mode import Mode
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 

@@ -16,11 +16,11 @@ from autonovel.answers import Answers
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.sources import load_images
 from autonovel.data.survey import survey
-from autonovel.engine import Mode
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.folders import user_cache
 from autonovel.metrics import cluster_accuracy
+from autonovel.mode import Mode
 from autonovel.pipeline import Pipeline, look_at, read_estimate, restore
 from autonovel.progress import Silent
 from autonovel.recipes import get_recipe, side_for

@@ -16,10 +16,11 @@ def examine() -> Iterator[str]:
     import autonovel
     from autonovel.data.images import ImageSet
     from autonovel.data.loader import DeviceImages, free_memory
-    from autonovel.engine import Mode, train
+    from autonovel.engine import train
     from autonovel.folders import user_cache
     from autonovel.methods.joint import joint_method
     from autonovel.methods.supervised import KnownClasses
+    from autonovel.mode import Mode
     from autonovel.models.net import build
     from autonovel.recipes import get_recipe
 

@@ -18,13 +18,14 @@ from autonovel.checks import check
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.data.problems import PROBLEM_FIELDS, Problem, as_rows
-from autonovel.engine import Epoch, Mode, not_captured, train
+from autonovel.engine import Epoch, not_captured, train
 from autonovel.errors import InputError
 from autonovel.estimate import ClassEstimate
 from autonovel.methods import Method, losses_of
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
+from autonovel.mode import Mode
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, build, seeded
 from autonovel.probes import estimate_from, plan_probes

@@ -13,8 +13,8 @@ from autonovel.answers import Answers, answer_together
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
 from autonovel.distributed import Jobs
-from autonovel.engine import Mode
 from autonovel.kmeans import kmeans
+from autonovel.mode import Mode
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.settings import Recipe
