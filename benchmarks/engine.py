@@ -18,13 +18,14 @@ import torch
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import _make_optimiser, _Step, train
+from autonovel.engine import _Step, train
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
 from autonovel.mode import Mode
 from autonovel.models.net import Net, build, seeded
+from autonovel.optimiser import make_optimiser
 from autonovel.parallel import side_by_side
 from autonovel.places import own_place
 from autonovel.recipes import get_recipe
@@ -73,8 +74,9 @@ def profile(stage: str, data: ImageSet, mode: Mode) -> None:
     net.train()
     net.precision = mode.precision
     order = method.order(images.labels.cpu(), 0)
+    optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], method.settings)
     with own_place(mode.device, mode.world, frozen=method.settings.train_from != "all") as ahead:
-        step = _Step(net, method, images, _make_optimiser(net, method.settings, mode), mode, order.shape, ahead)
+        step = _Step(net, method, images, optimiser, mode, order.shape, ahead)
         step.run_epoch(order, 0, 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
             step._number.zero_()

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from autonovel import places
 from autonovel.data.images import ImageSet
@@ -441,6 +440,8 @@ def test_captured_trainings_side_by_side_give_what_they_give_alone(monkeypatch: 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["rotation", "pairs"])
 def test_what_is_compiled_serves_any_number_of_images(kind: str) -> None:
+    from torch._dynamo.utils import counters
+
     mode = Mode(torch.device("cuda"), compiled=True, captured=True)
     for images in (96, 160):
         torch._dynamo.reset()

@@ -188,11 +188,12 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, start: int, total: int) -> Tensor:
         ctx.rows = slice(start, start + len(part))
-        return _sum(_place(part, ctx.rows, total))
+        whole: Tensor = _sum_apart(_place(part, ctx.rows, total))
+        return whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _sum(grads[0].clone(memory_format=torch.contiguous_format))[ctx.rows], None, None
+        return _sum_apart(grads[0])[ctx.rows], None, None
 
 
 def _bounds(total: int, rank: int, size: int) -> tuple[int, int]:
@@ -209,6 +210,20 @@ def _sum(x: Tensor) -> Tensor:
     """The sum over all processes, in place of what this one has."""
     dist.all_reduce(x)
     return x
+
+
+@torch.library.custom_op("autonovel::sum_over_processes", mutates_args=(), schema="(Tensor x) -> Tensor")
+def _sum_apart(x: Tensor) -> Tensor:
+    """The sum over all processes, as an operation that torch's compiler does not look into.
+
+    What it makes of a sum in a captured step gave other losses than the same step uncompiled.
+    """
+    return _sum(x.clone(memory_format=torch.contiguous_format))
+
+
+@_sum_apart.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 # ---------------------------------------------------------------------------------------------- beginning and end

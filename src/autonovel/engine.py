@@ -39,8 +39,8 @@ from autonovel.folders import user_cache
 from autonovel.methods import Method
 from autonovel.mode import Mode
 from autonovel.models.net import Net
+from autonovel.optimiser import Optimiser, make_optimiser
 from autonovel.places import Ahead, own_place, room
-from autonovel.settings import Training
 
 State = dict[str, Tensor]
 
@@ -104,7 +104,7 @@ def train(
     net.precision = mode.precision_for(data.side)
     if mode.device.type == "cpu":
         cpu.keep_memory()
-    optimiser = _make_optimiser(net, settings, mode)
+    optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], settings)
     done = 0
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
         state, done = kept
@@ -194,7 +194,7 @@ class _Step:
         net: Net,
         method: Method,
         data: Images,
-        optimiser: torch.optim.Optimizer,
+        optimiser: Optimiser,
         mode: Mode,
         shape: torch.Size,
         ahead: Ahead,
@@ -206,8 +206,6 @@ class _Step:
         self._number = torch.zeros(1, dtype=torch.int64, device=device)
         self._key = torch.zeros((), dtype=torch.int64, device=device)
         self._ramp = torch.zeros((), device=device)
-        self._lr: Tensor = optimiser.param_groups[0]["lr"]
-        self._weights: list[Tensor] = [p for group in optimiser.param_groups for p in group["params"]]
         self._sums: dict[str, Tensor] = {}
         self._see, self._losses = self._make_seen, self._compute_losses
         if mode.compiled:
@@ -290,17 +288,21 @@ class _Step:
 
     def _learn(self, shown: list[Tensor]) -> None:
         *seen, labels, lr = shown
-        self._lr.copy_(lr)
+        self._optimiser.lr.copy_(lr)
         total, losses = self._losses(seen, labels)
-        self._optimiser.zero_grad(set_to_none=True)
+        self._forget_gradients()
         total.backward()
         if self._share is not None:
-            self._mode.world.average([p.grad for p in self._weights if p.grad is not None])
+            self._mode.world.average([w.grad for w in self._optimiser.weights if w.grad is not None])
         self._optimiser.step()
         for name, loss in losses.items():
             if name not in self._sums:  # on the first call, which is a warm-up
                 self._sums[name] = torch.zeros_like(loss)
             self._sums[name] += loss
+
+    def _forget_gradients(self) -> None:
+        for w in self._optimiser.weights:
+            w.grad = None
 
     def _warm_up(self) -> None:
         """Take a step to compile and allocate, record one if wanted, and put everything back as it was."""
@@ -313,7 +315,7 @@ class _Step:
             if self._mode.captured:
                 self._capture()
         except BaseException:
-            self._optimiser.zero_grad(set_to_none=True)
+            self._forget_gradients()
             raise
         finally:
             _put(before, live)
@@ -331,7 +333,7 @@ class _Step:
         with _recording(show, ahead):
             shown = self._next()
         taken = [torch.empty_like(part) for part in shown]
-        self._optimiser.zero_grad(set_to_none=True)
+        self._forget_gradients()
         with _recording(learn, main):
             self._learn(taken)
 
@@ -348,34 +350,12 @@ class _Step:
         self._go = go
 
 
-def _make_optimiser(net: Net, settings: Training, mode: Mode) -> torch.optim.Optimizer:
-    """The optimiser with all of its memory in place, so that it can be saved, restored and captured at any time."""
-    weights = [p for p in net.parameters() if p.requires_grad]
-    lr = torch.tensor(settings.lr, device=mode.device)
-    optimiser: torch.optim.Optimizer
-    if settings.optimiser == "adam":
-        capturable = mode.device.type == "cuda"
-        optimiser = torch.optim.Adam(
-            weights, lr=lr, weight_decay=settings.weight_decay, capturable=capturable, fused=True
-        )
-        for p in weights:
-            step = torch.zeros((), device=p.device)
-            optimiser.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-    else:
-        optimiser = torch.optim.SGD(
-            weights, lr, settings.momentum, weight_decay=settings.weight_decay, nesterov=settings.nesterov, fused=True
-        )
-        for p in weights:
-            optimiser.state[p] = {"momentum_buffer": torch.zeros_like(p)}
-    return optimiser
-
-
-def _live(net: Net, optimiser: torch.optim.Optimizer) -> State:
+def _live(net: Net, optimiser: Optimiser) -> State:
     """Every tensor that training changes, by name; the tensors themselves, not copies."""
     names: dict[Tensor, str] = {p: name for name, p in net.named_parameters()}
     state = {f"net.{name}": value for name, value in net.state_dict().items()}
-    for p, memory in optimiser.state.items():
-        state |= {f"optimiser.{names[p]}.{key}": value for key, value in memory.items()}
+    for key, kept in optimiser.memory.items():
+        state |= {f"optimiser.{names[w]}.{key}": value for w, value in zip(optimiser.weights, kept, strict=True)}
     return state
 
 

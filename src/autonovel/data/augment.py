@@ -38,14 +38,17 @@ class Chance:
     Args:
         key: int64 scalar tensor, from :func:`make_key`.
         index: int64 (n,), which image of the data set each row is.
-        view: tells the views of the same image apart; a number, or one for each image.
+        view: tells the views of the same image apart; for a range of views there is a row for each image in each of them.
     """
 
     AT_ONCE = 8
     """Slots that are hashed together: one by one, that would be most of the operations of a small step."""
 
-    def __init__(self, key: Tensor, index: Tensor, view: int | Tensor = 0) -> None:
-        self._base = _mix((index + 0x9E3779B9 * (view + 1)) & _MASK) ^ _mix(key & _MASK)
+    def __init__(self, key: Tensor, index: Tensor, view: int | range = 0) -> None:
+        # numbered in Python: a count made on the device is an int32 index to torch's compiler, too small for the product
+        views = range(view, view + 1) if isinstance(view, int) else view
+        rows = torch.cat([index + 0x9E3779B9 * (v + 1) for v in views])
+        self._base = _mix(rows & _MASK) ^ _mix(key & _MASK)
         self._slot = 0
         self._ready: list[Tensor] = []
 
@@ -78,14 +81,12 @@ def make_views(
     size: int | None = None,
 ) -> list[Tensor]:
     """Several random views of each image, as :func:`make_view` makes them one by one, in as many operations as for one."""
-    count = len(views)
-    view = torch.arange(views.start, views.stop, device=index.device).repeat_interleave(len(index))
-    together = images.repeat(count, 1, 1, 1), key, index.repeat(count)
-    return list(make_view(*together, settings, view=view, size=size).chunk(count))
+    several = images.repeat(len(views), 1, 1, 1)
+    return list(_vary(several, Chance(key, index, views), settings, size).chunk(len(views)))
 
 
 def make_view(
-    images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int | Tensor = 0, size: int | None = None
+    images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int = 0, size: int | None = None
 ) -> Tensor:
     """One random view of each image.
 
@@ -98,7 +99,10 @@ def make_view(
     Returns:
         float32 (n, c, h, w) in [0, 1], laid out channels-last.
     """
-    chance = Chance(key, index, view)
+    return _vary(images, Chance(key, index, view), settings, size)
+
+
+def _vary(images: Tensor, chance: Chance, settings: Augment, size: int | None) -> Tensor:
     smooth = settings.crop in ("resized", "mixed") or settings.rotate or settings.zoom or settings.shift
     if smooth or (size is not None and size != images.shape[1]):
         pixels = _warp(to_float(images), chance, settings, size)

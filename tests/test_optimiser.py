@@ -1,0 +1,65 @@
+"""The rules that move weights do what torch.optim does."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from autonovel.optimiser import make_optimiser
+from autonovel.settings import Joint
+
+SHAPES = [(5, 3), (7,), (), (4, 3, 3, 3), (2,)]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize(
+    ("rule", "momentum", "nesterov"),
+    [("sgd", 0.0, False), ("sgd", 0.9, False), ("sgd", 0.9, True), ("adam", 0.9, False)],
+)
+def test_weights_move_as_with_torch(
+    rule: str, momentum: float, nesterov: bool, weight_decay: float, device: str
+) -> None:
+    settings = Joint(optimiser=rule, lr=0.1, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    generator = torch.Generator().manual_seed(0)
+
+    def draw() -> list[torch.Tensor]:
+        drawn = [torch.randn(shape, generator=generator).to(device) for shape in SHAPES]
+        return [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in drawn]
+
+    start = draw()
+    mine = [x.clone().requires_grad_() for x in start]
+    theirs = [x.clone().requires_grad_() for x in start]
+    optimiser = make_optimiser(mine, settings)
+    oracle: torch.optim.Optimizer
+    if rule == "adam":
+        oracle = torch.optim.Adam(theirs, 0.1, weight_decay=weight_decay, foreach=False)
+    else:
+        oracle = torch.optim.SGD(theirs, 0.1, momentum, 0, weight_decay, nesterov, foreach=False)
+    for number in range(6):
+        lr = 0.1 / (number + 1)
+        optimiser.lr.fill_(lr)
+        oracle.param_groups[0]["lr"] = lr
+        for a, b, gradient in zip(mine[:-1], theirs[:-1], draw()[:-1], strict=True):  # the last one has no gradient
+            a.grad, b.grad = gradient.clone(), gradient.clone()
+        optimiser.step()
+        oracle.step()
+        for a, b in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    assert torch.equal(mine[-1], start[-1])
+    assert all(not torch.equal(a, b) for a, b in zip(mine[:-1], start[:-1], strict=True))
+
+
+def test_a_step_that_is_not_compiled_does_not_import_the_compiler() -> None:
+    program = """
+import sys
+from autonovel.mode import Mode
+from tests.test_engine import trained
+if "torch._dynamo" in sys.modules:
+    sys.exit("imported by the test itself")
+trained("adam", Mode.of("cpu"), epochs=1)
+sys.exit("imported by training" if "torch._dynamo" in sys.modules else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
