@@ -1,5 +1,6 @@
 """Variations of images against numpy on the same drawn numbers; the drawn numbers themselves."""
 
+import functools
 import math
 from dataclasses import replace
 from itertools import product
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.fx import Node
 
 from autonovel.data.augment import Chance, _turn_hue, make_key, make_view, make_views, quarter_turns, to_float
 from autonovel.settings import Augment
@@ -258,3 +260,22 @@ def test_keys_are_numbers_of_31_bits_that_tell_their_parts_apart() -> None:
     assert all(0 <= key < 2**31 for key in keys)
     assert make_key(1, 23) != make_key(12, 3)
     assert make_key(0, "joint", 0) == make_key(0, "joint", 0)
+
+
+def test_numbers_counted_on_the_device_are_not_multiplied_by_large_ones() -> None:
+    # torch's compiler takes them for int32 indices on a GPU, and refuses the product
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    images = torch.zeros(3, 8, 8, 3, dtype=torch.uint8)
+    graph = make_fx(lambda *rows: make_views(*rows, EVERYTHING, views=range(2)))(
+        images, torch.tensor(1), torch.arange(3)
+    ).graph
+
+    @functools.cache
+    def depends_on_arguments(node: Node) -> bool:
+        return node.op == "placeholder" or any(map(depends_on_arguments, node.all_input_nodes))
+
+    products = [node for node in graph.nodes if node.target == torch.ops.aten.mul.Tensor]
+    large = [node for node in products if any(isinstance(x, int) and x >= 1 << 31 for x in node.args)]
+    assert large  # those of the hash
+    assert all(map(depends_on_arguments, large))

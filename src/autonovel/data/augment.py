@@ -32,6 +32,14 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ (x >> 16)
 
 
+def _spread(x: Tensor, step: int, number: int) -> Tensor:
+    """So many steps further, modulo 2^32.
+
+    The number is Python's: one counted on the device is an int32 index to torch's compiler, too small for the product.
+    """
+    return (x + (step * number & _MASK)) & _MASK
+
+
 class Chance:
     """Random numbers for a batch of images.
 
@@ -45,18 +53,16 @@ class Chance:
     """Slots that are hashed together: one by one, that would be most of the operations of a small step."""
 
     def __init__(self, key: Tensor, index: Tensor, view: int | range = 0) -> None:
-        # numbered in Python: a count made on the device is an int32 index to torch's compiler, too small for the product
         views = range(view, view + 1) if isinstance(view, int) else view
-        rows = torch.cat([index + 0x9E3779B9 * (v + 1) for v in views])
-        self._base = _mix(rows & _MASK) ^ _mix(key & _MASK)
+        self._base = _mix(torch.cat([_spread(index, 0x9E3779B9, v + 1) for v in views])) ^ _mix(key & _MASK)
         self._slot = 0
         self._ready: list[Tensor] = []
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         """The next number for each image, float32 (n,) in [low, high)."""
         if not self._ready:
-            slots = torch.arange(self._slot + 1, self._slot + self.AT_ONCE + 1, device=self._base.device)
-            bits = _mix(_mix((self._base + 0x85EBCA6B * slots[:, None]) & _MASK) ^ self._base)
+            slots = range(self._slot + 1, self._slot + self.AT_ONCE + 1)
+            bits = _mix(_mix(torch.stack([_spread(self._base, 0x85EBCA6B, slot) for slot in slots])) ^ self._base)
             self._ready = list(((bits >> 8).float() / float(1 << 24)).unbind())
             self._slot += self.AT_ONCE
         return low + (high - low) * self._ready.pop(0)
