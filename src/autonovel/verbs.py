@@ -5,12 +5,14 @@ Imports torch only inside a verb.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -19,6 +21,7 @@ from autonovel.launch import launched
 from autonovel.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings import Recipe
 
+T = TypeVar("T")
 Preset = Literal["paper", "reference", "fast"]
 
 
@@ -154,15 +157,13 @@ def run_demo(options: Demo, recipe: Recipe) -> None:
 
 def run_discover(options: Discover, recipe: Recipe) -> None:
     """``autonovel discover``."""
-    from autonovel.api import discover
-
-    labelled, unlabelled, truth = _images(options)
+    api, (labelled, unlabelled, truth) = _load_api_while(lambda: _images(options))
     n_new: int | str = options.n_new
     if n_new == "true":
         if truth is None:
             raise InputError("--n-new true is for benchmarks; give the number of new classes, or auto.")
         n_new = len(truth.class_names) - labelled.n_known
-    run = discover(
+    run = api.discover(
         labelled,
         unlabelled,
         n_new=n_new,
@@ -178,10 +179,8 @@ def run_estimate(options: EstimateClasses, recipe: Recipe) -> None:
     """``autonovel estimate``."""
     from dataclasses import asdict
 
-    from autonovel.api import estimate
-
-    labelled, unlabelled, truth = _images(options)
-    found = estimate(
+    api, (labelled, unlabelled, truth) = _load_api_while(lambda: _images(options))
+    found = api.estimate(
         labelled,
         unlabelled,
         cache=options.cache,
@@ -243,6 +242,24 @@ def _passed_on(options: Any, recipe: Recipe) -> dict[str, Any]:
         "device": options.device,
         "reporter": reporter(),
     }
+
+
+def _load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
+    """``autonovel.api``, and with it torch, and what the work, done in a thread meanwhile, gives.
+
+    Reading a benchmark takes a third of the time that importing torch does, most of it outside of Python.
+    """
+    import autonovel.data.benchmarks  # noqa: F401  (not in the thread: two imports that need each other could meet)
+
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(work)
+        gc.disable()  # what is imported stays, and looking through it again and again takes a tenth of the time
+        try:
+            import autonovel.api as api
+        finally:
+            gc.freeze()
+            gc.enable()
+        return api, done.result()
 
 
 def _images(options: Source) -> tuple[Any, Any, Any]:
