@@ -195,6 +195,24 @@ def test_abandoned_parts_are_removed(photos):
     assert not part.exists()
 
 
+def test_what_nobody_used_for_a_month_makes_room(photos):
+    load(photos)
+    folder, month = photos / "cache", 31 * 86400
+    old, used, others = folder / "old.images", folder / "used.images", folder / "others.images"
+    content = the_file(photos).read_bytes()
+    old.write_bytes(content)
+    used.write_bytes(content)
+    others.write_bytes(b"pictures of somebody else")
+    for file in (old, used, others):
+        os.utime(file, (time.time() - month, time.time() - month))
+    assert open_cache(used) is not None
+    (photos / "pile" / "0.jpg").unlink()
+    load(photos)
+    assert not old.exists()
+    assert used.exists()
+    assert others.exists()
+
+
 def test_several_processes_at_once(photos):
     """Builders that race each other all get the right images, and one whole file is left."""
     program = (

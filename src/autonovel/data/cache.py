@@ -32,6 +32,7 @@ HEAD = 4096
 _MAGIC = b"autonovel images 1\n"
 _TAIL = struct.Struct("<19sQ16s")
 _SPOTS = 32
+_UNUSED_DAYS = 30
 _HELD_BYTES = 256 * 2**20
 
 
@@ -72,6 +73,7 @@ class Builder:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(self.path)
+            _remove_unused(self.path)
             self._reserve(HEAD + n_rows * self.row_bytes)
         except OSError as error:
             self.discard()
@@ -145,6 +147,8 @@ def open_cache(path: Path) -> tuple[Pixels, Index] | None:
                 file.seek(HEAD + row * row_bytes)
                 if zlib.crc32(file.read(row_bytes)) != expected:
                     return None
+        with contextlib.suppress(OSError):  # somebody else's file may be read all the same
+            os.utime(path)  # used today
         return _map(path, index.form, n_rows), index
     except (OSError, struct.error, ValueError, KeyError, TypeError):
         return None
@@ -227,3 +231,16 @@ def _remove_abandoned(path: Path) -> None:
     for part in path.parent.glob(f".{path.name}.*.part"):
         if time.time() - part.stat().st_mtime > 86400:
             part.unlink(missing_ok=True)
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove other cache files beside this one that nothing has used for a month; whoever still maps one keeps it."""
+    for file in path.parent.glob(f"*{path.suffix}"):
+        with contextlib.suppress(OSError):
+            if file != path and time.time() - file.stat().st_mtime > _UNUSED_DAYS * 86400 and _is_ours(file):
+                file.unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
