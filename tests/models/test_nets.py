@@ -1,6 +1,8 @@
 """Networks: shapes, sizes, frozen blocks, the extended head, shortcuts, normalisation."""
 
 import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from torch import nn
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.models import Net, build
-from autonovel.models.layers import Conv2d
+from autonovel.models.layers import Conv2d, single_threads
 from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head, seeded
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model, Swap
@@ -307,11 +309,43 @@ def test_channels_filled_up_change_nothing(channels: int) -> None:
     torch.testing.assert_close(conv._filled_up(x), conv(x))
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_gradients_taken_in_parts_are_those_of_the_whole(images: int, two_threads: None) -> None:
+    conv = Conv2d(3, 4, 3, padding=1)
+    x, weights = torch.randn(images, 3, 6, 6), torch.randn(images, 4, 6, 6).bfloat16()
+    results = []
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        given = x.bfloat16().requires_grad_()
+        conv.zero_grad()
+        (conv(given) * weights).sum().backward()
+        results.append([given.grad, conv.weight.grad, conv.bias.grad])
+    for in_parts, whole in zip(*results, strict=True):
+        torch.testing.assert_close(in_parts, whole, rtol=0.01, atol=0.01 * float(whole.abs().max()))
+
+
+def test_gradients_in_parts_leave_the_number_of_threads_alone(two_threads: None) -> None:
+    single_threads.cache_clear()
+    conv = Conv2d(3, 4, 3)
+    conv(torch.randn(4, 3, 6, 6).bfloat16()).float().sum().backward()
+    assert single_threads.cache_info().currsize == 1
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(torch.get_num_threads).result() == 2
+
+
 @pytest.mark.parametrize(("kernel", "stride", "padding", "bias"), [(3, 1, 1, False), (3, 2, 1, True), (1, 2, 0, False)])
 def test_convolution_in_bfloat16_has_the_gradients_of_float32(
-    kernel: int, stride: int, padding: int, bias: bool, monkeypatch: pytest.MonkeyPatch
+    kernel: int, stride: int, padding: int, bias: bool, two_threads: None
 ) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # the case in which it is not torch's own
     torch.manual_seed(0)
     conv = Conv2d(3, 4, kernel, stride, padding, bias=bias)
     exact = torch.nn.Conv2d(3, 4, kernel, stride, padding, bias=bias)

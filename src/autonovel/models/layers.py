@@ -5,6 +5,10 @@ Casts are written out, not left to torch's autocast: what is compiled with that 
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -21,43 +25,62 @@ class Linear(nn.Linear):
 
 
 class Conv2d(nn.Conv2d):
-    """A convolution whose gradient for the weights is taken in float32 where several threads of a CPU share the work.
+    """A convolution whose gradients are taken in parts where several threads of a CPU share the work in bfloat16.
 
-    There, bfloat16 makes the forward pass and the gradient for the input twice as fast, but not the gradient for the
-    weights; and for that one torch's threads wait for each other without sleeping, so that a step takes a hundred times
-    as long where another program wants the same cores.
+    There, torch's threads wait for each other without sleeping when they compute the gradient for the weights, so that a
+    step takes a hundred times as long where another program wants the same cores. So each of them takes its own images.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """Images (n, c, h, w) to images."""
         dtype = input.dtype
         learns = torch.is_grad_enabled() and self.weight.requires_grad
+        weight, bias = self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype)
         if input.device.type == "cpu" and dtype == torch.bfloat16 and learns and torch.get_num_threads() > 1:
-            y: Tensor = _Mixed.apply(input, self.weight, self.bias, self.stride, self.padding)  # type: ignore[no-untyped-call]
+            y: Tensor = _InParts.apply(input, weight, bias, self.stride, self.padding)  # type: ignore[no-untyped-call]
             return y
-        bias = None if self.bias is None else self.bias.to(dtype)
-        return F.conv2d(input, self.weight.to(dtype), bias, self.stride, self.padding)
+        return F.conv2d(input, weight, bias, self.stride, self.padding)
 
 
-class _Mixed(torch.autograd.Function):
+class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.stride, ctx.padding = stride, padding
-        return F.conv2d(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype), stride, padding)
+        return F.conv2d(x, weight, bias, stride, padding)
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
         (x, weight), (grad,) = ctx.saved_tensors, outputs
-        of_input, _, of_bias = ctx.needs_input_grad[:3]
-        for_x = _gradients(ctx, grad, x, weight.to(x.dtype), (True, False, False))[0] if of_input else None
-        _, for_weight, for_bias = _gradients(ctx, grad.float(), x.float(), weight, (False, True, of_bias))
-        return for_x, for_weight, for_bias, None, None
+        wanted = ctx.needs_input_grad[:3]
+
+        def gradients(part: Tensor, images: Tensor) -> Any:
+            bias_sizes = [len(weight)] if wanted[2] else None
+            return torch.ops.aten.convolution_backward(
+                part, images, weight, bias_sizes, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, wanted
+            )
+
+        count = torch.get_num_threads()
+        parts = list(single_threads(count).map(gradients, grad.chunk(count), x.chunk(count)))
+        for_x, for_weight, for_bias = zip(*parts, strict=True)
+        return (
+            torch.cat(for_x) if wanted[0] else None,
+            _total(for_weight) if wanted[1] else None,
+            _total(for_bias) if wanted[2] else None,
+            None,
+            None,
+        )
 
 
-def _gradients(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool]) -> Any:
-    """For input, weights and bias."""
-    bias_sizes = [len(weight)] if wanted[2] else None
-    return torch.ops.aten.convolution_backward(
-        grad, x, weight, bias_sizes, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, wanted
-    )
+def _total(parts: Sequence[Tensor]) -> Tensor:
+    return torch.stack([part.float() for part in parts]).sum(0)
+
+
+@functools.cache
+def single_threads(count: int) -> Executor:
+    """So many threads, each of which has one thread for its operations."""
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    all_started = threading.Barrier(count)
+    list(pool.map(lambda _: all_started.wait(), range(count)))
+    torch.set_num_threads(count)  # the last number set is what threads to come begin with
+    return pool
