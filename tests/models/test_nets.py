@@ -338,6 +338,7 @@ def test_gradients_in_parts_leave_the_number_of_threads_alone(two_threads: None)
     conv(torch.randn(4, 3, 6, 6).bfloat16()).float().sum().backward()
     assert single_threads.cache_info().currsize == 1
     assert torch.get_num_threads() == 2
+    assert list(single_threads(2).map(lambda _: torch.get_num_threads(), range(4))) == [1] * 4
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(torch.get_num_threads).result() == 2
 

@@ -79,8 +79,13 @@ def _total(parts: Sequence[Tensor]) -> Tensor:
 @functools.cache
 def single_threads(count: int) -> Executor:
     """So many threads, each of which has one thread for its operations."""
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+
+    def work_alone() -> None:
+        torch.get_num_threads()  # a thread takes the common number when it is first asked, and then never again
+        torch.set_num_threads(1)
+
+    pool = ThreadPoolExecutor(count, initializer=work_alone)
     all_started = threading.Barrier(count)
     list(pool.map(lambda _: all_started.wait(), range(count)))
-    torch.set_num_threads(count)  # the last number set is what threads to come begin with
+    torch.set_num_threads(count)  # the last number set is the common one
     return pool
