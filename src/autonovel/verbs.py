@@ -198,18 +198,8 @@ def run_estimate(options: EstimateClasses, recipe: Recipe) -> None:
 
 def run_cluster(options: Cluster, recipe: Recipe) -> None:
     """``autonovel cluster``."""
-    from autonovel.api import cluster
-    from autonovel.data.benchmarks import load_benchmark
-
-    images: Any = options.images
-    truth = None
-    if options.data and images is not None:
-        raise InputError("Give either a folder (or table) of images or a benchmark (--data), not both.")
-    if options.data:
-        images, truth = load_benchmark(options.data, options.root, unverified=options.unverified)
-    elif images is None:
-        raise InputError("Give a folder or a table of images, or a benchmark with --data.")
-    run = cluster(
+    api, (images, truth) = _load_api_while(lambda: _pile(options))
+    run = api.cluster(
         images,
         options.k,
         truth=truth,
@@ -274,6 +264,19 @@ def _images(options: Source) -> tuple[Any, Any, Any]:
     if options.labelled is None:
         raise InputError("Give a folder of labelled and one of unlabelled images, or a benchmark with --data.")
     return options.labelled, options.unlabelled, None
+
+
+def _pile(options: Cluster) -> tuple[Any, Any]:
+    """The images without labels and, for a benchmark, the truth."""
+    from autonovel.data.benchmarks import load_benchmark
+
+    if options.data and options.images is not None:
+        raise InputError("Give either a folder (or table) of images or a benchmark (--data), not both.")
+    if options.data:
+        return load_benchmark(options.data, options.root, unverified=options.unverified)
+    if options.images is None:
+        raise InputError("Give a folder or a table of images, or a benchmark with --data.")
+    return options.images, None
 
 
 def run_recipes(options: Recipes) -> None:
