@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 LEAST_SIDE = 16
 """Images under this many pixels stay in float32: on them, converting takes as long as bfloat16 saves."""
@@ -46,3 +52,21 @@ def keep_memory() -> None:
         if mallopt is not None:
             mallopt(_MMAP_THRESHOLD, 1 << 30)
             mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+@functools.cache
+def single_threads(count: int) -> Executor:
+    """So many threads, each of which has one thread for its operations."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import torch
+
+    def work_alone() -> None:
+        torch.get_num_threads()  # a thread takes the common number when it is first asked, and then never again
+        torch.set_num_threads(1)
+
+    pool = ThreadPoolExecutor(count, initializer=work_alone)
+    all_started = threading.Barrier(count)
+    list(pool.map(lambda _: all_started.wait(), range(count)))
+    torch.set_num_threads(count)  # the last number set is the common one
+    return pool

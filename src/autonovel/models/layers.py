@@ -5,15 +5,14 @@ Casts are written out, not left to torch's autocast: what is compiled with that 
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from autonovel import cpu
 
 
 class Linear(nn.Linear):
@@ -35,19 +34,20 @@ class Conv2d(nn.Conv2d):
         """Images (n, c, h, w) to images."""
         dtype = input.dtype
         learns = torch.is_grad_enabled() and self.weight.requires_grad
-        weight, bias = self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype)
         if input.device.type == "cpu" and dtype == torch.bfloat16 and learns and torch.get_num_threads() > 1:
-            y: Tensor = _InParts.apply(input, weight, bias, self.stride, self.padding)  # type: ignore[no-untyped-call]
+            y: Tensor = _InParts.apply(input, self.weight, self.bias, self.stride, self.padding)  # type: ignore[no-untyped-call]
             return y
-        return F.conv2d(input, weight, bias, self.stride, self.padding)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return F.conv2d(input, self.weight.to(dtype), bias, self.stride, self.padding)
 
 
 class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        lowered = weight.to(x.dtype)
+        ctx.save_for_backward(x, lowered)
         ctx.stride, ctx.padding = stride, padding
-        return F.conv2d(x, weight, bias, stride, padding)
+        return F.conv2d(x, lowered, None if bias is None else bias.to(x.dtype), stride, padding)
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> Any:
@@ -61,7 +61,7 @@ class _InParts(torch.autograd.Function):
             )
 
         count = torch.get_num_threads()
-        parts = list(single_threads(count).map(gradients, grad.chunk(count), x.chunk(count)))
+        parts = list(cpu.single_threads(count).map(gradients, grad.chunk(count), x.chunk(count)))
         for_x, for_weight, for_bias = zip(*parts, strict=True)
         return (
             torch.cat(for_x) if wanted[0] else None,
@@ -74,18 +74,3 @@ class _InParts(torch.autograd.Function):
 
 def _total(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack([part.float() for part in parts]).sum(0)
-
-
-@functools.cache
-def single_threads(count: int) -> Executor:
-    """So many threads, each of which has one thread for its operations."""
-
-    def work_alone() -> None:
-        torch.get_num_threads()  # a thread takes the common number when it is first asked, and then never again
-        torch.set_num_threads(1)
-
-    pool = ThreadPoolExecutor(count, initializer=work_alone)
-    all_started = threading.Barrier(count)
-    list(pool.map(lambda _: all_started.wait(), range(count)))
-    torch.set_num_threads(count)  # the last number set is the common one
-    return pool
