@@ -239,7 +239,7 @@ def current() -> World:
 
 
 def join(device: str = "auto") -> World:
-    """Meet the other processes that torchrun started, on a device ('cpu', 'cuda' or 'auto', as for :class:`engine.Mode`).
+    """Meet the other processes that torchrun started, on a device ('cpu', 'cuda' or 'auto', as for :class:`mode.Mode`).
 
     CUDA tensors travel by NCCL, all others by gloo. Process i of a machine works on its GPU i.
     """

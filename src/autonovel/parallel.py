@@ -13,11 +13,11 @@ T = TypeVar("T")
 def side_by_side(jobs: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
     """Run jobs in threads of this process and return their results in order.
 
-    A captured step is one launch, so that a small step leaves most of a GPU idle; the training loop works on a stream of
-    its own, and the steps of several runs fill the gaps of each other. Randomness is a function of each run's own key, so
-    a run gives what it would give alone, up to rounding: a stage may be long enough to be compiled in one case only, and on
-    a CPU a run alone shares out its threads in another way where blocks are frozen. Jobs past ``at_once`` wait for a place,
-    and on a GPU those for which there is no memory wait until another one ends.
+    A captured step is one launch, and the training loop works on a stream of its own, so that the steps of several small
+    runs fill the gaps of each other; one run of CIFAR-10's size fills an H200 by itself. Randomness is a function of each
+    run's own key, so a run gives what it would give alone, up to rounding: a stage may be long enough to be compiled in one
+    case only, and on a CPU a run alone shares out its threads in another way where blocks are frozen. Jobs past ``at_once``
+    wait for a place, and on a GPU those for which there is no memory wait until another one ends.
     """
     if not jobs:
         return []
