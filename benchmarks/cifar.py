@@ -27,17 +27,17 @@ from typing import Any
 import numpy as np
 from common import Log, add_row, brief, with_epochs
 
-from autonovel.answers import answer
-from autonovel.data.benchmarks import load_benchmark
+from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.mode import Mode
+from autonovel.machine.device import Mode
+from autonovel.machine.jobs import side_by_side
 from autonovel.models.net import build
-from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline
+from autonovel.predict import answer
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.recipes import get_recipe
-from autonovel.runs import Run
+from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 
 ROWS = ("full", "no-consistency", "no-rotation", "swap")
@@ -147,7 +147,7 @@ class Plan:
         net = build(recipe.model, channels=3, size=32).to(self.mode.device)
         state = run.read_tensors("supervised-probe.safetensors")[0]
         net.load_state_dict({name: value for name, value in state.items() if not name.startswith("heads.")})
-        places = np.concatenate([plan.probe_places, np.flatnonzero(~self.images.is_known)])
+        places = np.concatenate([plan.probe_places, np.flatnonzero(~self.images.is_labelled)])
         features = answer(net, put_on(self.mode.device, self.images).chunks(places), self.mode).features
         np.savez(
             run.path / "points.npz", features=features.numpy().astype(np.float16), labels=self.truth.labels[places]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.errors import InputError
-from autonovel.progress import Silent
+from autonovel.progress import Reporter
 from autonovel.settings import Recipe
 
 
@@ -22,7 +22,7 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
-class Log(Silent):
+class Log(Reporter):
     """A line for each stage and every so many epochs, with the name of the run."""
 
     def __init__(self, name: str, every: int) -> None:

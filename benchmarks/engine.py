@@ -17,18 +17,19 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
 from autonovel.engine import Epoch, _Step, train
+from autonovel.machine.device import Mode
+from autonovel.machine.jobs import side_by_side
+from autonovel.machine.lanes import own_place
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
-from autonovel.mode import Mode
-from autonovel.models.net import Net, build, seeded
+from autonovel.models.net import Net, build
 from autonovel.optimiser import make_optimiser
-from autonovel.parallel import side_by_side
-from autonovel.places import own_place
 from autonovel.recipes import get_recipe
 
 STAGES = ("rotation", "supervised", "joint", "incremental", "swap")

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from autonovel.kmeans import kmeans
-from autonovel.silhouette import silhouette
-from autonovel.sweep import Sweep
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.silhouette import silhouette
+from autonovel.maths.sweep import Sweep
 
 
 def mixture(n: int, dim: int, classes: int = 60, distance: float = 0.6) -> torch.Tensor:

@@ -104,9 +104,9 @@ def torch_loader(paths: list[Path], workers: int, batch: int = 128):
 
 
 def decoding(folder: Path, cores: int) -> dict:
-    from autonovel.data.decode import Form
-    from autonovel.data.pool import Job, decode_job
-    from autonovel.data.sources import load_images
+    from autonovel.data.reading.decode import Form
+    from autonovel.data.reading.load import load_images
+    from autonovel.data.reading.workers import Job, decode_job
 
     paths = sorted(folder.rglob("*.jpg"))
     for path in paths:  # into the system's file cache, the same for everyone
@@ -144,8 +144,8 @@ def epochs(folder: Path, cores: int) -> dict:
     """One epoch of a small network from the cache, from memory and from the DataLoader."""
     import torch
 
-    from autonovel.data.cache import gather
-    from autonovel.data.sources import load_images
+    from autonovel.data.reading.load import load_images
+    from autonovel.data.reading.store import gather
 
     torch.set_num_threads(cores)
     with tempfile.TemporaryDirectory() as cache:
@@ -200,8 +200,8 @@ _BUILD = """
 import json, sys, time
 import numpy as np
 from pathlib import Path
-from autonovel.data.cache import gather
-from autonovel.data.sources import load_images
+from autonovel.data.reading.store import gather
+from autonovel.data.reading.load import load_images
 folder, cache, size, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 start = time.perf_counter()
 images = load_images(None, folder, size=size, channels=3, cache=cache, workers=workers).images

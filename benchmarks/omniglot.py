@@ -27,20 +27,21 @@ import numpy as np
 import torch
 from common import Log, add_row, say, with_epochs
 
-from autonovel.answers import answer
-from autonovel.data.benchmarks import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
+from autonovel.chance import host_generator
+from autonovel.data.benchmarks.splits import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.loader import host_generator, put_on
+from autonovel.data.loader import put_on
 from autonovel.engine import not_captured
-from autonovel.estimate import estimate_classes
-from autonovel.kmeans import kmeans
-from autonovel.metrics import cluster_accuracy
-from autonovel.mode import Mode
+from autonovel.machine.device import Mode
+from autonovel.machine.jobs import side_by_side
+from autonovel.maths.estimate import estimate_classes
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import build
-from autonovel.parallel import side_by_side
 from autonovel.pipeline import Pipeline
+from autonovel.predict import answer
 from autonovel.recipes import get_recipe
-from autonovel.runs import Run
+from autonovel.runs.folder import Run
 from autonovel.settings import Estimate
 
 PAPER = dict(
@@ -97,7 +98,7 @@ def count(probes: list[Any], pile: Any, uneven: Any, seed: int) -> dict[str, Any
 
 def one_alphabet(images: ImageSet, truth: Truth, classes: list[int]) -> tuple[ImageSet, Truth]:
     """All known characters, and those of one alphabet as the pile."""
-    keep = np.flatnonzero(images.is_known | np.isin(truth.labels, classes))
+    keep = np.flatnonzero(images.is_labelled | np.isin(truth.labels, classes))
     number = np.arange(len(truth.class_names))
     number[classes] = images.n_known + np.arange(len(classes))
     names = (*images.class_names, *(truth.class_names[c] for c in classes))

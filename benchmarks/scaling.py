@@ -21,16 +21,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.distributed import end, join, leave
 from autonovel.engine import train
+from autonovel.machine.device import Mode
+from autonovel.machine.processes import end, join, leave
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
-from autonovel.mode import Mode
-from autonovel.models.net import Net, build, seeded
+from autonovel.models.net import Net, build
 from autonovel.recipes import get_recipe
 
 STAGES = ("rotation", "joint", "swap")

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from common import Log, add_row, brief, combinations, with_settings
 
-from autonovel.data.benchmarks import load_benchmark
+from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
-from autonovel.mode import Mode
-from autonovel.parallel import side_by_side
+from autonovel.machine.device import Mode
+from autonovel.machine.jobs import side_by_side
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe
-from autonovel.runs import Run
+from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 
 

@@ -25,16 +25,16 @@ import torch
 from common import add_row, combinations, with_settings
 
 from autonovel.data.augment import to_float
-from autonovel.data.benchmarks import load_benchmark
+from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import resize
-from autonovel.metrics import cluster_accuracy
-from autonovel.mode import Mode
+from autonovel.machine.device import Mode
+from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.pipeline import Pipeline, restore
 from autonovel.recipes import get_recipe
-from autonovel.runs import Run
+from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 
 
@@ -67,7 +67,7 @@ def hide(data: ImageSet, hidden: Sequence[int], pile: int = 0) -> Task:
     number = np.full(data.n_known + 1, UNKNOWN)  # the last entry is for label -1
     number[left] = np.arange(len(left))
     shown = replace(data, labels=number[data.labels], class_names=tuple(data.class_names[c] for c in left))
-    keep = np.ones(len(data), dtype=bool) if pile else data.is_known
+    keep = np.ones(len(data), dtype=bool) if pile else data.is_labelled
     probe = np.isin(data.labels, hidden)
     return Task(shown.subset(keep), probe[keep], data.labels[probe], len(hidden) + pile)
 
@@ -84,7 +84,7 @@ def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]
         ]
         losses = np.concatenate([np.atleast_1d(loss.get("new", 0.0)) for loss in last])
         answers = run.labels
-    unlabelled = ~task.data.is_known
+    unlabelled = ~task.data.is_labelled
     images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
     by_head = answers_by_head(net, images.to(mode.device))
     probe = task.probe[unlabelled]

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import autonovel as an
 from autonovel.errors import InputError
-from autonovel.metrics import cluster_accuracy
+from autonovel.maths.metrics import cluster_accuracy
 from autonovel.recipes import get_recipe
 from autonovel.settings import Model, Recipe, Swap
 from tests.small_data import class_images
@@ -302,11 +302,12 @@ def test_the_core_needs_torch_numpy_and_pillow_alone() -> None:
 import sys
 for name in ("scipy", "sklearn", "matplotlib", "rich", "tyro", "pooch", "pandas", "pyarrow", "datasets"):
     sys.modules[name] = None  # importing it now fails
-import autonovel.losses, autonovel.pairs, autonovel.metrics, autonovel.recipes, autonovel.engine, autonovel.models
+import autonovel.maths.losses, autonovel.maths.pairs, autonovel.maths.metrics
+import autonovel.recipes, autonovel.engine, autonovel.models
 import autonovel.methods.joint, autonovel.methods.pretrain, autonovel.methods.supervised
 import autonovel.data.augment, autonovel.data.loader, autonovel.data.images, autonovel.progress
 import torch
-from autonovel.pairs import rank_statistics
+from autonovel.maths.pairs import rank_statistics
 print(rank_statistics(torch.eye(3), 1).sum().item())
 """
     result = python(code)

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from autonovel import places
+from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
 from autonovel.engine import Epoch, State, train
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
+from autonovel.machine import lanes
+from autonovel.machine.device import COMPILE_FROM, Mode
+from autonovel.machine.jobs import side_by_side
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Rotation
 from autonovel.methods.supervised import KnownClasses
-from autonovel.mode import COMPILE_FROM, Mode
-from autonovel.models.net import Net, build, seeded
-from autonovel.parallel import side_by_side
+from autonovel.models.net import Net, build
 from autonovel.recipes import get_recipe
 from autonovel.settings import Augment, Model, Recipe, Swap
 
@@ -165,7 +166,7 @@ def test_the_next_batch_shown_in_a_second_thread_changes_nothing(kind: str, monk
         torch.set_num_threads(2)
         beside, losses = trained(kind, Mode(torch.device("cpu")), epochs=4)
         assert torch.get_num_threads() == 2
-        monkeypatch.setattr(places, "_in_main_thread", lambda: False)
+        monkeypatch.setattr(lanes, "_in_main_thread", lambda: False)
         torch.set_num_threads(1)
         one_after_the_other, expected = trained(kind, Mode(torch.device("cpu")), epochs=4)
     finally:
@@ -399,14 +400,14 @@ def test_the_next_batch_shown_beside_learning_changes_nothing(kind: str, monkeyp
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     captured = replace(Mode(torch.device("cuda")), captured=True)
     beside, losses = trained(kind, captured, epochs=20)
-    own_streams = places._own_streams
+    own_streams = lanes._own_streams
 
     @contextmanager
     def one_stream(device: torch.device) -> Iterator[tuple[torch.cuda.Stream, torch.cuda.Stream]]:
         with own_streams(device) as (main, _):
             yield main, main
 
-    monkeypatch.setattr(places, "_own_streams", one_stream)
+    monkeypatch.setattr(lanes, "_own_streams", one_stream)
     one_after_the_other, expected = trained(kind, captured, epochs=20)
     assert_same_losses(losses, expected, rtol=1e-4)
     for (name, value), other in zip(

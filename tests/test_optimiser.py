@@ -54,7 +54,7 @@ def test_weights_move_as_with_torch(
 def test_a_step_that_is_not_compiled_does_not_import_the_compiler() -> None:
     program = """
 import sys
-from autonovel.mode import Mode
+from autonovel.machine.device import Mode
 from tests.test_engine import trained
 if "torch._dynamo" in sys.modules:
     sys.exit("imported by the test itself")

@@ -13,12 +13,12 @@ import autonovel as an
 from autonovel import pipeline
 from autonovel.data.images import ImageSet, Truth
 from autonovel.errors import InputError
-from autonovel.estimate import ClassEstimate
-from autonovel.mode import Mode
+from autonovel.machine.device import Mode
+from autonovel.maths.estimate import ClassEstimate
 from autonovel.pipeline import Pipeline, look_at, restore
-from autonovel.progress import Silent
+from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
-from autonovel.runs import Run
+from autonovel.runs.folder import Run
 from autonovel.settings import Model, Recipe, Swap
 from tests.small_data import write_small_cifar10
 
@@ -53,7 +53,7 @@ def discover(cifar: tuple[ImageSet, Truth], out: Path, recipe: Recipe, **options
 def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, incremental: bool) -> None:
     run = discover(cifar, tmp_path / "run", small_recipe(objective, incremental=incremental))
     images, truth = cifar
-    hidden = int((~images.is_known).sum())
+    hidden = int((~images.is_labelled).sum())
     names = {path.name for path in run.path.iterdir()}
     assert names == {
         "config.json", "metrics.jsonl", "pretrain.safetensors", "supervised.safetensors", "joint.safetensors", "state",
@@ -74,7 +74,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     # the saved network gives the saved answers
     mode = Mode.of("cpu")
     net, recipe = restore(run, mode)
-    answers = look_at(net, recipe, images.subset(~images.is_known), mode)
+    answers = look_at(net, recipe, images.subset(~images.is_labelled), mode)
     assert answers.new is not None
     assert answers.new.argmax(1).tolist() == run.labels.tolist()
     assert answers.joint.shape == (hidden, 10)
@@ -83,7 +83,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
 def test_permuting_hidden_labels_changes_no_bit_of_the_model(cifar, tmp_path: Path) -> None:
     images, truth = cifar
     shuffled = truth.labels.copy()
-    hidden = np.flatnonzero(~images.is_known)
+    hidden = np.flatnonzero(~images.is_labelled)
     shuffled[hidden] = np.random.default_rng(0).permutation(shuffled[hidden])
     for objective in ("pairs", "swap"):
         recipe = small_recipe(objective)
@@ -127,7 +127,7 @@ def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp
     episodes = replace(recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2)
     labelled_only = replace(recipe, pretrain=episodes)
     first = discover(cifar, tmp_path / "first", labelled_only)
-    fewer = np.concatenate([np.flatnonzero(images.is_known), np.flatnonzero(~images.is_known)[5:]])
+    fewer = np.concatenate([np.flatnonzero(images.is_labelled), np.flatnonzero(~images.is_labelled)[5:]])
     other = images.subset(fewer), replace(truth, labels=truth.labels[fewer])
     second = discover(other, tmp_path / "second", labelled_only, start_from=first.path)
     assert {m["stage"] for m in second.metrics} == {"joint"}
@@ -209,7 +209,7 @@ def test_until_stops_after_a_stage_and_the_rest_follows(cifar, tmp_path: Path) -
     assert "acc_new" not in run.summary
 
 
-class Stops(Silent):
+class Stops(Reporter):
     """Interrupts the work after the first epoch of a stage."""
 
     def __init__(self, stage: str) -> None:
@@ -242,7 +242,7 @@ def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str,
     images, _ = cifar
     mode = Mode.of("cpu")
     net, kept = restore(run, mode)
-    answers = look_at(net, kept, images.subset(~images.is_known), mode)
+    answers = look_at(net, kept, images.subset(~images.is_labelled), mode)
     assert answers.new is not None
     assert answers.new.argmax(1).tolist() == run.labels.tolist()
     assert answers.joint.shape == (100, 10)
@@ -312,7 +312,7 @@ def test_settings_of_other_stages_that_cannot_work(cifar, stage: str, change: di
 
 def test_too_few_images_to_count_classes_in(cifar) -> None:
     images, _ = cifar
-    few = images.subset(np.flatnonzero(images.is_known | (np.cumsum(~images.is_known) <= 2)))
+    few = images.subset(np.flatnonzero(images.is_labelled | (np.cumsum(~images.is_labelled) <= 2)))
     with pytest.raises(InputError, match="2 unlabelled images, too few to estimate the number"):
         Pipeline(few, small_recipe(), None)
 

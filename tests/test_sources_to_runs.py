@@ -12,16 +12,17 @@ from PIL import Image
 import autonovel as an
 from autonovel import scoring
 from autonovel.api import estimate
+from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages, put_on
 from autonovel.engine import train
 from autonovel.errors import AutonovelWarning, InputError
+from autonovel.machine.device import Mode
 from autonovel.methods.joint import joint_method
 from autonovel.methods.supervised import KnownClasses
-from autonovel.mode import Mode
-from autonovel.models.net import build, seeded
+from autonovel.models.net import build
 from autonovel.probes import plan_probes
-from autonovel.progress import Silent
+from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.settings import Model, Recipe, Swap
 
@@ -113,7 +114,7 @@ def test_a_folder_of_pictures_of_mixed_sizes(tmp_path: Path) -> None:
 
 
 def test_problems_are_listed_before_any_training(tmp_path: Path) -> None:
-    class Stops(Silent):
+    class Stops(Reporter):
         def start(self, stage: str, epochs: int, done: int) -> None:
             raise KeyboardInterrupt
 

@@ -12,18 +12,19 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from autonovel.answers import answer_together
+from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
-from autonovel.distributed import Jobs, current, end, join, leave
 from autonovel.engine import train
-from autonovel.estimate import estimate_classes
+from autonovel.machine.device import Mode
+from autonovel.machine.processes import Jobs, current, end, join, leave
+from autonovel.maths.estimate import estimate_classes
 from autonovel.methods import Method
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
-from autonovel.mode import Mode
-from autonovel.models.net import Net, build, seeded
+from autonovel.models.net import Net, build
+from autonovel.predict import answer_together
 from autonovel.settings import Estimate, Recipe
 from tests.test_engine import tiny_images, tiny_recipe
 

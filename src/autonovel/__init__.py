@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autonovel.cpu import wait_briefly
+from autonovel.machine.cpu import wait_briefly
 
 __version__ = "0.1.0"
 
@@ -18,12 +18,12 @@ wait_briefly()
 
 if TYPE_CHECKING:
     from autonovel.api import AutoNovel, cluster, discover
-    from autonovel.data.benchmarks import load_benchmark
+    from autonovel.data.benchmarks.splits import load_benchmark
     from autonovel.data.images import ImageSet, Truth
     from autonovel.errors import AutonovelWarning, InputError, TrainingError
-    from autonovel.estimate import estimate_classes
+    from autonovel.maths.estimate import estimate_classes
     from autonovel.recipes import get_recipe
-    from autonovel.runs import Run, load
+    from autonovel.runs.folder import Run, load
     from autonovel.settings import Recipe
 
 # Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
@@ -31,17 +31,17 @@ _HOMES = {
     "AutoNovel": "api",
     "cluster": "api",
     "discover": "api",
-    "load_benchmark": "data.benchmarks",
+    "load_benchmark": "data.benchmarks.splits",
     "ImageSet": "data.images",
     "Truth": "data.images",
     "AutonovelWarning": "errors",
     "InputError": "errors",
     "TrainingError": "errors",
-    "estimate_classes": "estimate",
+    "estimate_classes": "maths.estimate",
     "Recipe": "settings",
     "get_recipe": "recipes",
-    "Run": "runs",
-    "load": "runs",
+    "Run": "runs.folder",
+    "load": "runs.folder",
 }
 __all__ = [
     "AutoNovel",

@@ -1,5 +1,5 @@
 """``python -m autonovel`` is the command ``autonovel``."""
 
-from autonovel.cli import main
+from autonovel.cli.main import main
 
 raise SystemExit(main())

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.answers import Answers
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.sources import load_images
-from autonovel.data.survey import survey
+from autonovel.data.reading.load import load_images
+from autonovel.data.reading.survey import survey
 from autonovel.errors import InputError
-from autonovel.estimate import ClassEstimate
-from autonovel.folders import user_cache
-from autonovel.metrics import cluster_accuracy
-from autonovel.mode import Mode
+from autonovel.machine.cache_folder import user_cache
+from autonovel.machine.device import Mode
+from autonovel.maths.estimate import ClassEstimate
+from autonovel.maths.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline, look_at, read_estimate, restore
-from autonovel.progress import Silent
+from autonovel.predict import Answers
+from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe, side_for
 from autonovel.report.plots import draw_estimate
-from autonovel.runs import Run, load, open_run
+from autonovel.runs.folder import Run, load, open_run
 from autonovel.settings import Recipe
 
 Path_ = str | os.PathLike[str]
@@ -45,7 +45,7 @@ def discover(
     truth: Truth | None = None,
     start_from: Path_ | None = None,
     cache: Path_ | None = None,
-    reporter: Silent | None = None,
+    reporter: Reporter | None = None,
 ) -> Run:
     """Discover the new classes among unlabelled images.
 
@@ -70,7 +70,7 @@ def discover(
         The finished run.
     """
     pipeline = _prepare(
-        labelled, unlabelled, n_new, recipe, preset, incremental, seed, device, cache, reporter or Silent()
+        labelled, unlabelled, n_new, recipe, preset, incremental, seed, device, cache, reporter or Reporter()
     )
     world = pipeline.mode.world
     source = None if start_from is None else world.from_first(lambda: load(start_from))
@@ -90,10 +90,10 @@ def estimate(
     seed: int = 0,
     device: str = "auto",
     cache: Path_ | None = None,
-    reporter: Silent | None = None,
+    reporter: Reporter | None = None,
 ) -> ClassEstimate:
     """How many new classes are there? The first stages of :func:`discover`, which can go on from the same folder."""
-    pipeline = _prepare(labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Silent())
+    pipeline = _prepare(labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, reporter or Reporter())
     world = pipeline.mode.world
     run = pipeline.run(open_run(out, world), until="estimate")
     if world.first:
@@ -122,7 +122,7 @@ def _prepare(
     seed: int,
     device: str,
     cache: Path_ | None,
-    reporter: Silent,
+    reporter: Reporter,
 ) -> Pipeline:
     if not (n_new == "auto" or (isinstance(n_new, Integral) and not isinstance(n_new, bool))):
         raise InputError(f"n_new is {n_new!r}; give a whole number or 'auto'.")
@@ -136,7 +136,7 @@ def _prepare(
         size, why = side_for(settings, survey(labelled, unlabelled).size, mode.device.type == "cuda")
         if why:
             reporter.message(why)
-        with mode.world.first_here_first():
+        with mode.world.one_per_machine_first():
             loaded = load_images(
                 labelled,
                 unlabelled,
@@ -239,7 +239,7 @@ class AutoNovel:
         self.n_new_: int = self.summary_["n_new"]
         self.classes_ = _class_labels(np.asarray(y), data.class_names, self.n_new_)
         self.labels_ = data.labels.copy()
-        self.labels_[~data.is_known] = data.n_known + found
+        self.labels_[~data.is_labelled] = data.n_known + found
         self._shape = data.images.shape[1:]
         return self
 

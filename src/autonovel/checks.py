@@ -9,7 +9,7 @@ from autonovel.settings import Recipe
 
 def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     """Refuse what cannot work, each with one sentence."""
-    unlabelled = int((~data.is_known).sum())
+    unlabelled = int((~data.is_labelled).sum())
     if n_new is not None and n_new < 2:
         raise InputError(f"{_flag(data)} is {n_new}; there must be at least 2 new classes to tell apart.")
     if not unlabelled:

@@ -30,17 +30,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autonovel import cpu
-from autonovel.data.augment import make_key
+from autonovel.chance import make_key
 from autonovel.data.loader import Batch, Images
-from autonovel.distributed import World
 from autonovel.errors import AutonovelWarning, TrainingError
-from autonovel.folders import user_cache
+from autonovel.machine import cpu
+from autonovel.machine.cache_folder import user_cache
+from autonovel.machine.device import Mode
+from autonovel.machine.lanes import Ahead, own_place, room
+from autonovel.machine.processes import World
 from autonovel.methods import Method
-from autonovel.mode import Mode
 from autonovel.models.net import Net
 from autonovel.optimiser import Optimiser, make_optimiser
-from autonovel.places import Ahead, own_place, room
 
 State = dict[str, Tensor]
 

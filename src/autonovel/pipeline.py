@@ -13,25 +13,26 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from autonovel.answers import Answers, answer, answer_together
+from autonovel.chance import seeded
 from autonovel.checks import check
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
-from autonovel.data.problems import PROBLEM_FIELDS, Problem, as_rows
+from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.engine import Epoch, not_captured, train
 from autonovel.errors import InputError
-from autonovel.estimate import ClassEstimate
+from autonovel.machine.device import Mode
+from autonovel.maths.estimate import ClassEstimate
 from autonovel.methods import Method, losses_of
 from autonovel.methods.joint import joint_method
 from autonovel.methods.pretrain import Prototypical, Rotation
 from autonovel.methods.supervised import KnownClasses
-from autonovel.mode import Mode
 from autonovel.models.consensus import Consensus
-from autonovel.models.net import Net, build, seeded
+from autonovel.models.net import Net, build
+from autonovel.predict import Answers, answer, answer_together
 from autonovel.probes import estimate_from, plan_probes
-from autonovel.progress import Silent
+from autonovel.progress import Reporter
 from autonovel.recipes import Facts, fit_to_data
-from autonovel.runs import PREDICTION_FIELDS, Run, StageCheckpoint, versions
+from autonovel.runs.folder import PREDICTION_FIELDS, Run, StageCheckpoint, versions
 from autonovel.scoring import score
 from autonovel.settings import Recipe, from_dict
 
@@ -61,7 +62,7 @@ class Pipeline:
     n_new: int | None
     seed: int = 0
     mode: Mode = field(default_factory=Mode.of)
-    reporter: Silent = field(default_factory=Silent)
+    reporter: Reporter = field(default_factory=Reporter)
     problems: Sequence[Problem] = ()
 
     def __post_init__(self) -> None:
@@ -110,7 +111,7 @@ class Pipeline:
         images = put_on(self.mode.device, self.data, size=self.recipe.model.size)
         if not isinstance(images, DeviceImages):
             self.reporter.message("The images do not fit into the free memory and are streamed from disk.")
-        unlabelled = np.flatnonzero(~self.data.is_known)
+        unlabelled = np.flatnonzero(~self.data.is_labelled)
         net = self._empty_net().to(self.mode.device)
         sample = np.linspace(0, len(self.data) - 1, min(len(self.data), STATISTICS_FROM)).astype(np.int64)
         with not_captured(self.mode):
@@ -175,7 +176,7 @@ class Pipeline:
             return net
         further = range(2, self.recipe.model.networks + 1)
         others = [self._another(number, net, n_new, images, run, seconds) for number in further]
-        unlabelled = np.flatnonzero(~self.data.is_known)
+        unlabelled = np.flatnonzero(~self.data.is_labelled)
         sample = unlabelled[:: -(-len(unlabelled) // MATCHED_BY)]
         with not_captured(self.mode):
             whole = Consensus.of([net, *others], images.chunks(sample), self.mode.precision_for(images.side))
@@ -257,7 +258,7 @@ class Pipeline:
             method = KnownClasses(self.recipe, plan.n_train)
             spent = self._do_stage("supervised-probe", method, source, images.relabelled(plan.train_labels), run)
         started = time.perf_counter()
-        places = np.concatenate([plan.probe_places, np.flatnonzero(~self.data.is_known)])
+        places = np.concatenate([plan.probe_places, np.flatnonzero(~self.data.is_labelled)])
         features = answer_together(source, images, self.mode, places).features
         with not_captured(self.mode):
             found = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
@@ -276,7 +277,7 @@ class Pipeline:
 
     def _rehearse(self) -> None:
         """One step of every stage on a few images, so that settings that do not fit fail now and not after hours."""
-        few = np.concatenate([np.flatnonzero(self.data.is_known)[:3], np.flatnonzero(~self.data.is_known)[:3]])
+        few = np.concatenate([np.flatnonzero(self.data.is_labelled)[:3], np.flatnonzero(~self.data.is_labelled)[:3]])
         images = DeviceImages(self.data.subset(few), torch.device("cpu"), size=self.recipe.model.size)
         net = self._empty_net()
         for stage, method in self._methods(self.n_new or 2):
@@ -301,7 +302,7 @@ class Pipeline:
                     "class_names": list(data.class_names),
                     "fingerprint": _fingerprint(data, np.arange(len(data))),
                     "pixels": _fingerprint(data, np.arange(len(data)), labels=False),
-                    "labelled": _fingerprint(data, np.flatnonzero(data.is_known)),
+                    "labelled": _fingerprint(data, np.flatnonzero(data.is_labelled)),
                 },
             },
             "versions": versions(),
@@ -338,7 +339,7 @@ class Pipeline:
 
     def _summary(self, found: Answers, n_new: int, estimate: ClassEstimate | None) -> dict[str, Any]:
         assert found.new is not None
-        known = int(self.data.is_known.sum())
+        known = int(self.data.is_labelled.sum())
         return {
             "n_known": self.data.n_known,
             "n_new": n_new,
@@ -355,7 +356,7 @@ class Pipeline:
     def _write(self, run: Run, found: Answers, summary: dict[str, Any]) -> None:
         assert found.new is not None
         chance, cluster = found.new.max(1)
-        ids = [self.data.ids[i] for i in np.flatnonzero(~self.data.is_known).tolist()]
+        ids = [self.data.ids[i] for i in np.flatnonzero(~self.data.is_labelled).tolist()]
         rows = [
             (name, c, f"new {c}", f"{p:.4f}", 0)
             for name, c, p in zip(ids, cluster.tolist(), chance.tolist(), strict=True)

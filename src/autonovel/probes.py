@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from autonovel.chance import host_generator
 from autonovel.data.images import UNKNOWN, ImageSet
-from autonovel.data.loader import host_generator
 from autonovel.errors import AutonovelWarning, InputError
-from autonovel.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
+from autonovel.maths.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
 from autonovel.settings import Estimate, Recipe
 
 

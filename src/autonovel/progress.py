@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from autonovel.launch import launched
+from autonovel.machine.launch import launched
 
 
-class Silent:
+class Reporter:
     """Says nothing. The base of the others."""
 
     def message(self, text: str) -> None:
@@ -37,7 +37,7 @@ class Silent:
         """The stage is over."""
 
 
-class Lines(Silent):
+class Lines(Reporter):
     """One line an epoch, with the time left."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -61,7 +61,7 @@ class Lines(Silent):
         self.message(f"{self._stage} {done}/{self._epochs}  {_losses(losses)}  {seconds:.2f} s  {_clock(left)} left")
 
 
-class Bars(Silent):
+class Bars(Reporter):
     """A progress bar for each stage, for terminals."""
 
     def __init__(self) -> None:
@@ -100,10 +100,10 @@ class Bars(Silent):
         self._progress.remove_task(self._task)
 
 
-def reporter() -> Silent:
+def make_reporter() -> Reporter:
     """Bars on a terminal, lines elsewhere; of several processes only the first one talks."""
     if not launched().first:
-        return Silent()
+        return Reporter()
     return Bars() if sys.stderr.isatty() else Lines()
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autonovel import metrics
-from autonovel.answers import Answers, answer_together
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.distributed import Jobs
-from autonovel.kmeans import kmeans
-from autonovel.mode import Mode
+from autonovel.machine.device import Mode
+from autonovel.machine.processes import Jobs
+from autonovel.maths import metrics
+from autonovel.maths.kmeans import kmeans
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
+from autonovel.predict import Answers, answer_together
 from autonovel.settings import Recipe
 
 PIXEL_BASELINE = 20_000_000
@@ -41,7 +41,7 @@ def score(
     """
     assert found.new is not None
     n_known, n_new = data.n_known, found.new.shape[1]
-    hidden = np.flatnonzero(~data.is_known)
+    hidden = np.flatnonzero(~data.is_labelled)
     actual, predicted = truth.labels[hidden], found.new.argmax(1).numpy()
     # the classes that are there: new ones, and known ones where only some of their images were labelled
     present, compact = np.unique(actual, return_inverse=True)

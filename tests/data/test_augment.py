@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx import Node
 
-from autonovel.data.augment import Chance, _turn_hue, make_key, make_view, make_views, quarter_turns, to_float
+from autonovel.chance import Chance, make_key
+from autonovel.data.augment import _turn_hue, make_view, make_views, quarter_turns, to_float
 from autonovel.settings import Augment
 
 EVERYTHING = Augment("mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3)

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autonovel.chance import seeded
 from autonovel.methods.joint import joint_method
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.consensus import Consensus, match_heads
-from autonovel.models.net import Net, build, seeded
+from autonovel.models.net import Net, build
 from autonovel.settings import Joint, Model, Recipe, Swap
 
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from autonovel.cpu import single_threads
+from autonovel.chance import seeded
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError
+from autonovel.machine.cpu import single_threads
 from autonovel.models import Net, build
 from autonovel.models.layers import Conv2d
-from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head, seeded
+from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model, Swap
 

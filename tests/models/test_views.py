@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from autonovel.models.net import Heads, Net, _together, build, make_head, seeded
+from autonovel.chance import seeded
+from autonovel.models.net import Heads, Net, _together, build, make_head
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model
 

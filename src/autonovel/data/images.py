@@ -60,7 +60,7 @@ class ImageSet:
         return len(self.class_names)
 
     @property
-    def is_known(self) -> npt.NDArray[np.bool_]:
+    def is_labelled(self) -> npt.NDArray[np.bool_]:
         """Which images are labelled."""
         return np.asarray(self.labels != UNKNOWN)
 

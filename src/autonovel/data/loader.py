@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.data.augment import make_key
-from autonovel.data.cache import gather
+from autonovel.chance import host_generator
 from autonovel.data.images import ImageSet
-from autonovel.distributed import current
+from autonovel.data.reading.store import gather
 from autonovel.errors import InputError
+from autonovel.machine.processes import current
 
 
 class Batch(NamedTuple):
@@ -253,11 +253,6 @@ def mixed(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: ob
     passes = [shuffled(new, len(new), *key, "new", p).flatten() for p in range(-(-steps * per_step // len(new)))]
     second = torch.cat(passes)[: steps * per_step].view(steps, per_step)
     return torch.cat([first, second], 1)
-
-
-def host_generator(*key: object) -> torch.Generator:
-    """A generator on the CPU that depends on nothing but the key."""
-    return torch.Generator().manual_seed(make_key(*key))
 
 
 def as_tensor(images: npt.NDArray[Any]) -> Tensor:

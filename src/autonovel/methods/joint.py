@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch, mixed, shuffled
-from autonovel.losses import balanced_targets, consistency, cross_entropy, pair_loss
+from autonovel.maths.losses import balanced_targets, consistency, cross_entropy, pair_loss
+from autonovel.maths.pairs import PAIR_RULES
 from autonovel.methods import Method
 from autonovel.models.net import Heads, Net, ProjectedHeads, make_head
-from autonovel.pairs import PAIR_RULES
 from autonovel.settings import Augment, Recipe
 
 
@@ -54,23 +54,25 @@ class Pairs(_Joint):
     def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
         """All terms whose weight is not zero."""
         s = self.settings
-        is_known = labels >= 0
+        is_labelled = labels >= 0
         features = net.features_of(seen)
         new_scores = [scores[0] for scores in net.head_of("new", features)]
         new = [scores.softmax(1) for scores in new_scores]
         losses: dict[str, Tensor] = {}
         if s.pair_weight:
             same = PAIR_RULES[s.pairs](features[0].detach(), s.top_k)
-            losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_known)
+            losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_labelled)
         agreement = consistency(*new)
         if "known" in net.heads:
             known_scores = net.head_of("known", features)
             agreement = agreement + consistency(*(scores.softmax(1) for scores in known_scores))
             if s.known_weight:
-                losses["known"] = s.known_weight * cross_entropy(known_scores[0], labels, is_known)
+                losses["known"] = s.known_weight * cross_entropy(known_scores[0], labels, is_labelled)
             if s.incremental:
                 guess = self._n_known + new_scores[0].argmax(1)
-                losses["incremental"] = ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_known)
+                losses["incremental"] = (
+                    ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_labelled)
+                )
         if s.consistency:
             losses["consistency"] = ramp * s.consistency * agreement
         return losses
@@ -110,17 +112,17 @@ class Swapped(_Joint):
     def _swapped(self, scores: list[Tensor], known: list[Tensor] | None, labels: Tensor) -> Tensor:
         """Cross-entropy of each view against the targets of the other full-size views, by head: (heads,)."""
         swap, heads = self.settings.swap, len(scores[0])
-        is_known = labels >= 0
+        is_labelled = labels >= 0
         if known is not None:
             joint = [torch.cat([k.expand(heads, -1, -1), s], 2) for k, s in zip(known, scores, strict=True)]
-            given = F.one_hot(torch.where(is_known, labels, 0), self._n_known).float() * is_known[:, None]
+            given = F.one_hot(torch.where(is_labelled, labels, 0), self._n_known).float() * is_labelled[:, None]
         else:
             joint, given = scores, scores[0].new_zeros(len(labels), 0)
         log_p = [logits.log_softmax(2) for logits in joint]
         total, count = scores[0].new_zeros(heads), 0
         for v in range(swap.views):
             found = balanced_targets(
-                scores[v].detach() * swap.temperature, ~is_known, epsilon=swap.epsilon, iterations=swap.iterations
+                scores[v].detach() * swap.temperature, ~is_labelled, epsilon=swap.epsilon, iterations=swap.iterations
             )
             target = torch.cat([given.expand(heads, -1, -1), found], 2)
             for w in range(len(log_p)):

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from autonovel.chance import host_generator
 from autonovel.data.augment import make_view, quarter_turns
-from autonovel.data.loader import Batch, host_generator, shuffled
+from autonovel.data.loader import Batch, shuffled
 from autonovel.errors import InputError
 from autonovel.models.layers import Linear
 from autonovel.models.net import Net

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch, shuffled
-from autonovel.losses import cross_entropy
+from autonovel.maths.losses import cross_entropy
 from autonovel.models.net import Net, make_head
 from autonovel.settings import Recipe
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from autonovel import cpu
+from autonovel.machine import cpu
 
 
 class Linear(nn.Linear):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from autonovel.data.augment import make_key, to_float
-from autonovel.distributed import Share
+from autonovel.data.augment import to_float
 from autonovel.errors import InputError
+from autonovel.machine.processes import Share
 from autonovel.models import resnet, vgg
 from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
@@ -267,14 +265,3 @@ class ProjectedHeads(PerView):
         h = self.hidden(x, views).view(len(x), heads, hidden).transpose(0, 1)
         projected = torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
         return cosines(projected, self.classes) / self.temperature
-
-
-_creating = threading.Lock()
-
-
-@contextmanager
-def seeded(*key: object) -> Iterator[None]:
-    """Make the weights created inside depend on nothing but the key, and leave torch's own randomness as it was."""
-    with _creating, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(make_key(*key))
-        yield

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from autonovel.distributed import Share
+from autonovel.machine.processes import Share
 
 
 class PerView(nn.Module):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from autonovel.data.images import ImageSet, Truth
-from autonovel.runs import Run
+from autonovel.runs.folder import Run
 
 
 def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per_cluster: int = 16) -> Path:
@@ -23,7 +23,7 @@ def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per
     rows = run.predictions
     labels = np.array([int(row["cluster"]) for row in rows])
     sure = np.array([float(row["probability"]) for row in rows])
-    places = np.flatnonzero(~images.is_known)
+    places = np.flatnonzero(~images.is_labelled)
     matched = run.summary.get("matched", {})
     n_new = run.summary["n_new"]
     figure, axes = plt.subplots(

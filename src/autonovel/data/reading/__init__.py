@@ -1,0 +1,1 @@
+"""Anyone's images: listed, surveyed, decoded once, and everything unusable accounted for."""

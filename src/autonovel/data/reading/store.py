@@ -1,0 +1,246 @@
+"""Decoded images on disk: one file of pixels with its own index, memory-mapped, never half-written.
+
+A cache file holds a fixed head, the pixels of all usable images as one uint8 array, an index (which source files,
+their sizes and times, what came of each) and a tail with the length and checksum of the index. It is built under
+another name and renamed when complete, so readers and two builders at the same time never see a part of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import struct
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.data.reading.decode import Form, Pixels
+from autonovel.errors import InputError
+
+HEAD = 4096
+"""Pixels start here, on a page of their own."""
+
+_MAGIC = b"autonovel images 1\n"
+_TAIL = struct.Struct("<19sQ16s")
+_SPOTS = 32
+_UNUSED_DAYS = 30
+_HELD_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a cache file knows about its sources.
+
+    Attributes:
+        form: size and channels of the images.
+        key: whatever else decided the content (labels, requested settings), as text to compare.
+        names: the source entries, one per candidate image, each by a name of its own.
+        stamps: int64 (n, 2): size and time of change of each.
+        kept: which entries have a row of pixels; the rows are in their order.
+        prints: int64 (n,): content prints of the entries.
+        remarks: what was found about an entry: its position, the reason, whether it was left out, whether that counts.
+    """
+
+    form: Form
+    key: str
+    names: list[str]
+    stamps: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.bool_]
+    prints: npt.NDArray[np.int64]
+    remarks: list[tuple[int, str, bool, bool]]
+
+    def same_sources(self, names: list[str], stamps: npt.NDArray[np.int64]) -> bool:
+        """Whether the sources are still what they were."""
+        return self.names == names and np.array_equal(self.stamps, stamps)
+
+
+class Builder:
+    """A cache file in the making: rows are written in any order, then it is sealed under its final name."""
+
+    def __init__(self, path: Path, form: Form, n_rows: int) -> None:
+        self.path, self.form = Path(path), form
+        self.row_bytes = form.size * form.size * form.channels
+        self.part = self.path.with_name(f".{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(self.path)
+            _remove_unused(self.path)
+            self._reserve(HEAD + n_rows * self.row_bytes)
+        except OSError as error:
+            self.discard()
+            raise InputError(
+                f"The cache folder {self.path.parent} cannot be used ({error.strerror or error})."
+            ) from None
+
+    def _reserve(self, n_bytes: int) -> None:
+        free = shutil.disk_usage(self.path.parent).free
+        if n_bytes > free:
+            raise InputError(
+                f"The decoded images need {n_bytes / 2**30:.1f} GiB and {self.path.parent} has {free / 2**30:.1f} GiB "
+                "free; make room, choose a smaller image size or another cache folder."
+            )
+        with self.part.open("xb") as file:
+            file.write(_MAGIC)
+            file.truncate(n_bytes)
+
+    def rows(self, n_rows: int) -> npt.NDArray[np.uint8]:
+        """The pixels as a writable array."""
+        shape = (n_rows, *self.form.shape)
+        return np.memmap(self.part, np.uint8, "r+", HEAD, shape) if n_rows else np.empty(shape, np.uint8)
+
+    def seal(self, index: Index) -> Pixels:
+        """Close the gaps of entries without pixels, write the index and put the file in its place."""
+        kept = np.flatnonzero(index.kept)
+        with self.part.open("r+b") as file:
+            if len(kept) != len(index.kept):
+                _close_gaps(file, kept, self.row_bytes)
+            file.truncate(HEAD + len(kept) * self.row_bytes)
+            spots = {}
+            for row in _spot_rows(len(kept)):
+                file.seek(HEAD + row * self.row_bytes)
+                spots[row] = zlib.crc32(file.read(self.row_bytes))
+            content = _pack(index, spots)
+            file.seek(0, os.SEEK_END)
+            file.write(content)
+            file.write(_TAIL.pack(_MAGIC, len(content), _checksum(content)))
+            file.flush()
+            os.fsync(file.fileno())
+        pixels = _map(self.part, index.form, len(kept))  # maps this very file, even if another builder replaces it
+        os.replace(self.part, self.path)
+        return pixels
+
+    def discard(self) -> None:
+        """Remove what was written so far."""
+        with contextlib.suppress(OSError):
+            self.part.unlink()
+
+
+def open_cache(path: Path) -> tuple[Pixels, Index] | None:
+    """The pixels and index of a cache file; None when there is none or it is damaged in any way."""
+    try:
+        with Path(path).open("rb") as file:
+            total = file.seek(0, os.SEEK_END)
+            file.seek(max(0, total - _TAIL.size))
+            magic, length, checksum = _TAIL.unpack(file.read(_TAIL.size))
+            end_of_pixels = total - _TAIL.size - length
+            if magic != _MAGIC or end_of_pixels < HEAD:
+                return None
+            file.seek(end_of_pixels)
+            content = file.read(length)
+            if _checksum(content) != checksum:
+                return None
+            index, spots = _unpack(content)
+            row_bytes = index.form.size * index.form.size * index.form.channels
+            n_rows = int(index.kept.sum())
+            if end_of_pixels != HEAD + n_rows * row_bytes:
+                return None
+            for row, expected in spots.items():
+                file.seek(HEAD + row * row_bytes)
+                if zlib.crc32(file.read(row_bytes)) != expected:
+                    return None
+        with contextlib.suppress(OSError):  # somebody else's file may be read all the same
+            os.utime(path)  # used today
+        return _map(path, index.form, n_rows), index
+    except (OSError, struct.error, ValueError, KeyError, TypeError):
+        return None
+
+
+def gather(images: Pixels, positions: npt.NDArray[np.int64]) -> Pixels:
+    """The images at these positions as an ordinary array.
+
+    From a large memory map the pages just read are given back, so that resident memory does not grow with the pass
+    over the data; they stay in the system's file cache, where the next pass finds them.
+    """
+    rows = np.asarray(images[positions])
+    if images.nbytes > _HELD_BYTES:
+        release(images)
+    return rows
+
+
+def release(images: Pixels) -> None:
+    """Give the resident pages of a memory map back to the system; other arrays are left alone."""
+    mapped = getattr(images, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map(path: Path, form: Form, n_rows: int) -> Pixels:
+    # Copy-on-write: torch takes the array without complaint, and no write ever reaches the file.
+    shape = (n_rows, *form.shape)
+    return np.memmap(path, np.uint8, "c", HEAD, shape) if n_rows else np.empty(shape, np.uint8)
+
+
+def _close_gaps(file: BinaryIO, kept: npt.NDArray[np.int64], row_bytes: int) -> None:
+    """Move the kept rows to the front, in order; each moves towards the beginning, so none is overwritten unread."""
+    for target, row in enumerate(kept.tolist()):
+        if target != row:
+            file.seek(HEAD + row * row_bytes)
+            content = file.read(row_bytes)
+            file.seek(HEAD + target * row_bytes)
+            file.write(content)
+
+
+def _spot_rows(n_rows: int) -> list[int]:
+    return sorted({int(row) for row in np.linspace(0, n_rows - 1, _SPOTS)}) if n_rows else []
+
+
+def _pack(index: Index, spots: dict[int, int]) -> bytes:
+    names = "\0".join(index.names).encode("utf-8", "surrogateescape")
+    head = {
+        "size": index.form.size,
+        "channels": index.form.channels,
+        "key": index.key,
+        "n": len(index.names),
+        "names_bytes": len(names),
+        "remarks": index.remarks,
+        "spots": spots,
+    }
+    arrays = [index.stamps.astype("<i8"), index.kept.astype("u1"), index.prints.astype("<i8")]
+    return b"".join([json.dumps(head).encode(), b"\n", names, *(array.tobytes() for array in arrays)])
+
+
+def _unpack(content: bytes) -> tuple[Index, dict[int, int]]:
+    first, _, rest = content.partition(b"\n")
+    head = json.loads(first)
+    n, end = head["n"], head["names_bytes"]
+    names = rest[:end].decode("utf-8", "surrogateescape").split("\0") if n else []
+    stamps = np.frombuffer(rest, "<i8", 2 * n, end).reshape(n, 2).astype(np.int64)
+    kept = np.frombuffer(rest, "u1", n, end + 16 * n).astype(bool)
+    prints = np.frombuffer(rest, "<i8", n, end + 17 * n).astype(np.int64)
+    remarks = [(int(p), str(reason), bool(out), bool(counts)) for p, reason, out, counts in head["remarks"]]
+    form = Form(head["size"], head["channels"])
+    spots = {int(row): value for row, value in head["spots"].items()}
+    return Index(form, head["key"], names, stamps, kept, prints, remarks), spots
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove parts that a killed process left behind; a living one would have written within the last day."""
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        if time.time() - part.stat().st_mtime > 86400:
+            part.unlink(missing_ok=True)
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove other cache files beside this one that nothing has used for a month; whoever still maps one keeps it."""
+    for file in path.parent.glob(f"*{path.suffix}"):
+        with contextlib.suppress(OSError):
+            if file != path and time.time() - file.stat().st_mtime > _UNUSED_DAYS * 86400 and _is_ours(file):
+                file.unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC

@@ -1,0 +1,118 @@
+"""Tables that name image files and, where known, their classes: CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autonovel.data.reading.folder import IMAGE_SUFFIXES, Files, list_files
+from autonovel.data.reading.problems import Problem, printable
+from autonovel.errors import InputError
+
+TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
+
+_PATH_COLUMNS = (
+    "path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "img_path",
+)  # fmt: skip
+_LABEL_COLUMNS = ("label", "class", "class_name", "classname", "category", "target", "y", "labels", "species")
+_NO_LABEL = ("", "-1")
+
+
+def list_table(table: Path) -> Files:
+    """The files that a table names; relative paths start from the table's folder, an empty class or -1 is unknown."""
+    parquet = table.suffix.lower() in (".parquet", ".pq")
+    paths, labels, problems = _read_parquet(table) if parquet else _read_csv(table)
+    if not paths and not problems:
+        raise InputError(f"{printable(table)} names no images.")
+    folder = os.path.dirname(table)
+    places = [path if not path or "://" in path else os.path.join(folder, path) for path in paths]
+    files = list_files(places, labels, [path or f"{printable(table)}: a row without a path" for path in paths])
+    files.problems[:0] = problems
+    return files
+
+
+def _read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
+    text = _text(table)
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)))
+    except csv.Error as error:
+        raise InputError(f"{printable(table)} cannot be read as a table ({error}).") from None
+    numbered = [(number, row) for number, row in enumerate(rows, 1) if any(cell.strip() for cell in row)]
+    if not numbered:
+        raise InputError(f"{printable(table)} is empty; it needs the columns path,label.")
+    header = [cell.strip().lower() for cell in numbered[0][1]]
+    path_column = _column(header, _PATH_COLUMNS)
+    if path_column is None and os.path.splitext(header[0])[1] in IMAGE_SUFFIXES and len(header) <= 2:
+        path_column, label_column = 0, 1 if len(header) == 2 else None
+    elif path_column is None:
+        raise InputError(f"{printable(table)} has no column 'path'; its first line is {', '.join(header[:8])[:200]!r}.")
+    else:
+        label_column = _column(header, _LABEL_COLUMNS)
+        numbered = numbered[1:]
+    paths, labels, problems = [], [], []
+    for number, row in numbered:
+        if len(row) > len(header):
+            found = f"{len(row)} cells where the table has {len(header)} columns"
+            problems.append(Problem(f"{printable(table)}: row {number}", found))
+            continue
+        paths.append(row[path_column].strip() if path_column < len(row) else "")
+        labels.append(_label(row[label_column]) if label_column is not None and label_column < len(row) else None)
+    return paths, labels, problems
+
+
+def _read_parquet(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("Reading Parquet needs pyarrow: pip install 'autonovel[tables]'.") from None
+    try:
+        schema = parquet.read_schema(table)
+        header = [name.strip().lower() for name in schema.names]
+        columns = [_column(header, _PATH_COLUMNS), _column(header, _LABEL_COLUMNS)]
+        wanted = [schema.names[column] for column in columns if column is not None]
+        content = parquet.read_table(table, columns=wanted)
+        values = [None if c is None else content.column(schema.names[c]).to_pylist() for c in columns]
+    except Exception as error:  # a damaged file raises almost anything
+        raise InputError(
+            f"{printable(table)} cannot be read as Parquet ({' '.join(str(error).split())[:120]})."
+        ) from None
+    if values[0] is None:
+        raise InputError(f"{printable(table)} has no column 'path'; it has {', '.join(schema.names[:8])[:200]!r}.")
+    if any(not isinstance(path, str | None) for path in values[0]):
+        raise InputError(f"The column {schema.names[columns[0] or 0]!r} of {printable(table)} does not hold paths.")
+    paths = [path or "" for path in values[0]]
+    return paths, [None] * len(paths) if values[1] is None else [_label(value) for value in values[1]], []
+
+
+def _label(value: Any) -> str | None:
+    if value is None or (isinstance(value, float) and value != value):
+        return None
+    if isinstance(value, float) and value.is_integer():  # whole numbers become floats where some are missing
+        value = int(value)
+    text = str(value).strip()
+    return None if text in _NO_LABEL else text
+
+
+def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _text(table: Path) -> str:
+    try:
+        content = table.read_bytes()
+    except OSError as error:
+        raise InputError(f"{printable(table)} cannot be read ({error.strerror or error}).") from None
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError:
+        raise InputError(f"{printable(table)} is not a text table in UTF-8; save it as CSV in UTF-8.") from None
+
+
+def _delimiter(text: str) -> str:
+    first = text.lstrip("\r\n").partition("\n")[0]
+    return max(",;\t", key=first.count)

@@ -1,0 +1,77 @@
+"""How the work is done on this machine: device, precision, and whether the training step is compiled and captured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from autonovel.errors import InputError
+from autonovel.machine import cpu
+from autonovel.machine.processes import ALONE, World, current
+
+STEPS = ("", "eager", "captured", "compiled")
+"""What AUTONOVEL_STEP may be."""
+
+COMPILE_FROM = 60.0
+"""Compiling takes 7 seconds on an H200 where such a step was compiled before and 50 to 90 where not, and makes a step about
+twice as fast. A stage of a minute gains 20 seconds or loses 20 to 60, once; a shorter one would mostly wait."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How the work is done on this machine.
+
+    Attributes:
+        device: where everything lies.
+        precision: of the matrix work; weights, losses and statistics are float32 always.
+        compiled: fuse the step's operations.
+        compile_from: seconds that the rest of a stage must be expected to take, after its first epoch, for compiling to
+            pay; 0 compiles before the first step.
+        compile_losses: compile the second half of the step too, which is another program for every number of classes.
+        captured: record the step once and replay it (CUDA).
+        world: the processes that share the work.
+    """
+
+    device: torch.device
+    precision: torch.dtype = torch.float32
+    compiled: bool = False
+    compile_from: float = 0.0
+    compile_losses: bool = True
+    captured: bool = False
+    world: World = ALONE
+
+    @classmethod
+    def of(cls, device: str = "auto") -> Mode:
+        """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto', together with the processes that this one has joined.
+
+        Environment variables: AUTONOVEL_STEP=eager leaves the step on CUDA uncompiled and uncaptured, captured leaves it
+        uncompiled, compiled has it compiled before every stage, however short; AUTONOVEL_PRECISION=float32 keeps matrix
+        work in float32 also where bfloat16 is faster.
+        """
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        kind = device.split(":")[0]
+        if kind not in ("cpu", "cuda"):
+            raise InputError(f"There is no device '{device}'; choose cpu, cuda or auto.")
+        if kind == "cuda" and not torch.cuda.is_available():
+            raise InputError("There is no CUDA device that torch can use here; choose --device cpu.")
+        low = torch.float32 if os.environ.get("AUTONOVEL_PRECISION") == "float32" else torch.bfloat16
+        if kind == "cuda":
+            step = os.environ.get("AUTONOVEL_STEP", "")
+            if step not in STEPS:
+                raise InputError(f"AUTONOVEL_STEP is '{step}'; choose one of {', '.join(STEPS[1:])} or leave it out.")
+            return cls(
+                torch.device(device),
+                low,
+                compiled=step not in ("eager", "captured"),
+                compile_from=0.0 if step == "compiled" else COMPILE_FROM,
+                captured=step != "eager",
+                world=current(),
+            )
+        return cls(torch.device("cpu"), low if cpu.has_bfloat16() else torch.float32, world=current())
+
+    def precision_for(self, side: int) -> torch.dtype:
+        """The precision for images with this side."""
+        return torch.float32 if self.device.type == "cpu" and side < cpu.LEAST_SIDE else self.precision

@@ -1,0 +1,317 @@
+"""Several processes that do one job together, started by torchrun.
+
+Every process has the same images, the same weights and the same settings, and everything random is a function of a key. So
+they need to tell each other only what the network computes. Each takes its rows of every batch through the backbone; the
+features are gathered, and each then computes the heads and losses of the whole batch, as one process would. So a loss does
+not know that there are several processes, and all of them find the same one, L.
+
+What is minimised is the mean of these equal losses: :meth:`Share.gather` hands back to a process the sum of what all of them
+found for its rows, and the gradients of the weights are averaged. Together that is the gradient of L, and it is the same
+everywhere to the bit, so that weights never drift apart. One operation does all of it: a sum over the processes.
+
+Alone, there is no process group and nothing is ever sent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from autonovel.errors import InputError, TrainingError
+from autonovel.machine.launch import Launch, launched
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(hours=12)
+"""How long a process waits for the others. One that ends is noticed at once; this is for one that decodes images for hours."""
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class World(Launch):
+    """The processes of a job, seen from one of them, and what they do together.
+
+    All processes must call the methods that send something in the same order.
+    """
+
+    def rows(self, total: int) -> slice:
+        """The part of so many rows that is this process's; parts differ by one row at most."""
+        return slice(*_bounds(total, self.rank, self.size))
+
+    def share_of(self, batch: int) -> Share | None:
+        """This process's part of every batch of so many images; None where it is alone."""
+        if not self.several:
+            return None
+        if batch < self.size:
+            raise InputError(
+                f"A batch of {batch} images is too small for {self.size} processes; start fewer or choose a larger batch."
+            )
+        return Share(self, batch)
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its mean over all processes; they travel as one."""
+        if not self.several or not tensors:
+            return
+        flat = _sum(torch.cat([t.detach().flatten() for t in tensors])).div_(self.size)
+        for t, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            t.detach().copy_(mean.view(t.shape))
+
+    def join_rows(self, part: Tensor, total: int) -> Tensor:
+        """All rows (total, ...), of which ``part`` is what :meth:`rows` gives this process."""
+        return _sum(_place(part, self.rows(total), total)) if self.several else part
+
+    def from_first(self, function: Callable[[], T]) -> T:
+        """What the function gives in the first process, or its error, in all of them."""
+        if not self.several:
+            return function()
+        found: list[Any] = [None, None]
+        if self.first:
+            try:
+                found = [function(), None]
+            except (InputError, TrainingError) as error:
+                found = [None, error]
+        dist.broadcast_object_list(found, 0, device=_CPU)
+        if found[1] is not None:
+            raise found[1]
+        result: T = found[0]
+        return result
+
+    @contextmanager
+    def one_per_machine_first(self) -> Iterator[None]:
+        """The first process of each machine goes before the others, which then find on disk what it has decoded."""
+        if self.several and self.local_rank:
+            _sum(torch.zeros(1))  # nobody passes before all have come
+        yield
+        if self.several and not self.local_rank:
+            _sum(torch.zeros(1))
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Finish something although torchrun, when one process has failed, at once asks the others to end."""
+        if not self.several or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+
+
+ALONE = World()
+
+
+@dataclass(frozen=True)
+class Share:
+    """One process's part of every batch of a stage.
+
+    Attributes:
+        world: the processes.
+        batch: images in the whole batch.
+    """
+
+    world: World
+    batch: int
+
+    @property
+    def rows(self) -> slice:
+        """Which rows of the batch are this process's."""
+        return self.world.rows(self.batch)
+
+    @property
+    def n(self) -> int:
+        """How many rows that is."""
+        low, high = _bounds(self.batch, self.world.rank, self.world.size)
+        return high - low
+
+    def gather(self, x: Tensor) -> Tensor:
+        """The rows of all processes in the order of the batch; gradients flow back to where the rows came from.
+
+        Args:
+            x: (views x n, ...), as many views of this process's rows as there are, one after the other.
+
+        Returns:
+            (views x batch, ...)
+        """
+        by_row = x.unflatten(0, (-1, self.n)).transpose(0, 1)
+        whole: Tensor = _Gather.apply(by_row, self.rows.start, self.batch)  # type: ignore[no-untyped-call]
+        return whole.transpose(0, 1).flatten(0, 1)
+
+    def pool(self, mean: Tensor, var: Tensor, count: int) -> tuple[Tensor, Tensor, int]:
+        """Mean, variance and number of the values of all processes, from those of each; gradients flow through all."""
+        rank, size = self.world.rank, self.world.size
+        parts: Tensor = _Gather.apply(torch.stack([mean, var])[None], rank, size)  # type: ignore[no-untyped-call]
+        bounds = [_bounds(self.batch, r, size) for r in range(size)]
+        weights = [(high - low) / self.batch for low, high in bounds]
+        whole = torch.stack([w * part[0] for w, part in zip(weights, parts, strict=True)]).sum(0)
+        spread = [w * (part[1] + (part[0] - whole).square()) for w, part in zip(weights, parts, strict=True)]
+        return whole, torch.stack(spread).sum(0), count // self.n * self.batch
+
+
+class Jobs(Generic[T]):
+    """Jobs of which each is done by one process, and whose results, which should lie on the CPU, all of them get."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._mine, self._n = world, list[T](), 0
+
+    def do(self, function: Callable[..., T], *arguments: Any) -> None:
+        """Do the next job now, or leave it to another process."""
+        if self._n % self._world.size == self._world.rank:
+            self._mine.append(function(*arguments))
+        self._n += 1
+
+    def results(self) -> list[T]:
+        """The results of all jobs in their order."""
+        if not self._world.several:
+            return self._mine
+        found: list[Any] = [None] * self._world.size
+        dist.all_gather_object(found, self._mine)
+        return [found[i % self._world.size][i // self._world.size] for i in range(self._n)]
+
+
+class _Gather(torch.autograd.Function):
+    """Rows (n, ...) that start at a place of the whole (total, ...), and the gradient that all processes together found."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, start: int, total: int) -> Tensor:
+        ctx.rows = slice(start, start + len(part))
+        whole: Tensor = _sum_apart(_place(part, ctx.rows, total))
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _sum_apart(grads[0])[ctx.rows], None, None
+
+
+def _bounds(total: int, rank: int, size: int) -> tuple[int, int]:
+    return total * rank // size, total * (rank + 1) // size
+
+
+def _place(part: Tensor, rows: slice, total: int) -> Tensor:
+    """(total, ...) with the part in its rows and zeros elsewhere."""
+    before, after = part.new_zeros(rows.start, *part.shape[1:]), part.new_zeros(total - rows.stop, *part.shape[1:])
+    return torch.cat([before, part, after])
+
+
+def _sum(x: Tensor) -> Tensor:
+    """The sum over all processes, in place of what this one has."""
+    dist.all_reduce(x)
+    return x
+
+
+@torch.library.custom_op("autonovel::sum_over_processes", mutates_args=(), schema="(Tensor x) -> Tensor")
+def _sum_apart(x: Tensor) -> Tensor:
+    """The sum over all processes, as an operation that torch's compiler does not look into.
+
+    What it makes of a sum in a captured step gave other losses than the same step uncompiled.
+    """
+    return _sum(x.clone(memory_format=torch.contiguous_format))
+
+
+@_sum_apart.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+# ---------------------------------------------------------------------------------------------- beginning and end
+
+_world = ALONE
+_store: Any = None
+_met = False
+
+
+def current() -> World:
+    """The processes that this one works with; it is alone before :func:`join`."""
+    return _world
+
+
+def join(device: str = "auto") -> World:
+    """Meet the other processes that torchrun started, on a device ('cpu', 'cuda' or 'auto', as for :class:`mode.Mode`).
+
+    CUDA tensors travel by NCCL, all others by gloo. Process i of a machine works on its GPU i.
+    """
+    global _world, _store, _met
+    place = launched()
+    if not place.several or _world.several:
+        return _world
+    met, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+    # torchrun may start the processes again, and keeps its store
+    _store = dist.PrefixStore(f"try {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", met)  # type: ignore[attr-defined]
+    _world, _met = World(**asdict(place)), True
+    cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    _check_devices(place, device, torch.cuda.device_count() if cuda else -1)
+    if cuda:
+        torch.cuda.set_device(place.local_rank)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if cuda else "gloo",
+        store=dist.PrefixStore("group", _store),  # type: ignore[attr-defined]
+        rank=place.rank,
+        world_size=place.size,
+        timeout=PATIENCE,
+    )
+    return _world
+
+
+def leave() -> None:
+    """Part from the other processes, when all is done."""
+    global _world, _store
+    if dist.is_available() and dist.is_initialized() and _world.several:
+        dist.destroy_process_group()
+    _world, _store = ALONE, None
+
+
+def end(status: int) -> None:
+    """End this process at once, if it has ever met others, and with what it printed so far.
+
+    The threads that gloo sends with may still hold a tensor; if they let go of it while the interpreter shuts down in its
+    usual way, that aborts the process, and a finished run would count as failed.
+    """
+    if _met:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # nobody reads it any more
+                stream.flush()
+        os._exit(status)
+
+
+def _check_devices(place: Launch, device: str, gpus: int) -> None:
+    """Refuse, in every process, devices that do not go together. ``gpus`` is -1 where this process works on its CPU."""
+    if ":" in device:
+        raise InputError(f"--device {device} names one GPU, but there are {place.size} processes; use --device cuda.")
+    _store.set(f"gpus/{place.rank}", f"{gpus} {place.local_size}")
+    told = [tuple(map(int, _store.get(f"gpus/{rank}").split())) for rank in range(place.size)]
+    for rank, (found, wanted) in enumerate(told):
+        if (found < 0) != (told[0][0] < 0):
+            raise InputError(f"Of processes 0 and {rank} only one has a GPU that torch can use; choose --device cpu.")
+        if 0 <= found < wanted:
+            raise InputError(
+                f"The machine of process {rank} has {found} GPUs for {wanted} processes; "
+                f"use torchrun --nproc-per-node {max(1, found)}, or --device cpu."
+            )
+
+
+def may_speak() -> bool:
+    """Whether this process should say why it ends: the first that asks, so that one sentence is read and not many."""
+    if _store is None:
+        return launched().first  # not yet met; whatever went wrong did so in all
+    try:
+        return bool(_store.add("ended", 1) == 1)
+    except RuntimeError:  # the process that kept the store has ended, and said so
+        return False
+
+
+def lost_contact(error: BaseException) -> bool:
+    """Whether an error only says that another process is gone."""
+    return _world.several and (isinstance(error, dist.DistError) or "gloo" in str(error))
