@@ -100,7 +100,7 @@ def restore(run: Run, mode: Mode) -> Trained:
 
 def last_stage(run: Run) -> str:
     """The name of the stage that answers."""
-    return str(run.summary.get("answers", "joint"))
+    return str(run.summary.get("answering_stage", "joint"))
 
 
 def _networks(run: Run, stage: str) -> int:
