@@ -44,6 +44,7 @@ OBJECTIVES: Mapping[str, Entry] = {
 
 PLANS: Mapping[str, Entry] = {
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
+    "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
 }
 """What ``--method`` takes: whole methods, each a list of stages."""
 
