@@ -61,7 +61,16 @@ def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
             sync_norm=kind != "local",
             temperature=0.4,
         ),
-        pretrain=replace(recipe.pretrain, lr=lr, batch=15, ways=3, shots=2, queries=3, episodes=3),
+        pretrain=replace(
+            recipe.pretrain,
+            method="prototypical" if kind == "prototypical" else "rotation",
+            lr=lr,
+            batch=15,
+            ways=3,
+            shots=2,
+            queries=3,
+            episodes=3,
+        ),
         supervised=replace(recipe.supervised, lr=lr, batch=15, train_from="layer2"),
         # softer than usual: sharp targets would magnify the rounding of single precision
         joint=replace(joint, swap=replace(joint.swap, small_views=0, epsilon=0.2)),

@@ -207,7 +207,7 @@ class _Step:
         self._order = torch.zeros(shape, dtype=torch.int64, device=device)
         self._lrs = torch.zeros(shape[0], device=device)
         self._number = torch.zeros(1, dtype=torch.int64, device=device)
-        self._key = torch.zeros((), dtype=torch.int64, device=device)
+        self._keys = torch.zeros(shape[0], dtype=torch.int64, device=device)
         self._ramp = torch.zeros((), device=device)
         self._sums: dict[str, Tensor] = {}
         self._see, self._losses = self._make_seen, self._compute_losses
@@ -240,7 +240,8 @@ class _Step:
         self._order.copy_(order, non_blocking=True)
         self._lrs.copy_(torch.tensor([settings.lr_at(number + i / steps) for i in range(steps)]))
         self._number.zero_()
-        self._key.fill_(key)
+        # a key for every step: an image that an epoch shows several times is varied anew each time
+        self._keys.copy_(torch.tensor([make_key(key, i) for i in range(steps)]))
         self._ramp.fill_(self._method.ramp(number))
         for total in self._sums.values():
             total.zero_()
@@ -254,8 +255,8 @@ class _Step:
                 self._go()
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
-    def _make_seen(self, batch: Batch) -> list[Tensor]:
-        return self._net.through_frozen(self._method.views(batch, self._key))
+    def _make_seen(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        return self._net.through_frozen(self._method.views(batch, key))
 
     def _compute_losses(self, seen: Seen) -> tuple[Tensor, dict[str, Tensor]]:
         losses = self._method.losses(self._net, seen, self._ramp)
@@ -281,13 +282,13 @@ class _Step:
     def _next(self) -> list[Tensor]:
         """What the next step learns from: views, labels, index and learning rate. Nothing in it depends on what is learned."""
         index = self._order.index_select(0, self._number)[0]
-        lr = self._lrs.index_select(0, self._number)[0]
+        lr, key = (table.index_select(0, self._number)[0] for table in (self._lrs, self._keys))
         self._number += 1
         if self._share is None:
             batch = self._data.batch(index)
         else:
             batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
-        return [*self._see(batch), batch.labels, batch.places, lr]
+        return [*self._see(batch, key), batch.labels, batch.places, lr]
 
     def _learn(self, shown: list[Tensor]) -> None:
         *views, labels, index, lr = shown
