@@ -13,7 +13,9 @@ from typing import Any
 from autonovel.errors import InputError, TrainingError
 from autonovel.runs.files import lock
 
+JOURNAL = "edits.jsonl"
 Entry = dict[str, Any]
+"""A line of the journal; ``do`` says which verb it is."""
 
 
 def read_entries(path: Path) -> list[Entry]:
