@@ -13,6 +13,7 @@ import pytest
 import autonovel as an
 from autonovel.errors import InputError, TrainingError
 from autonovel.runs.folder import Run, load
+from autonovel.runs.show import as_html
 from tests.runs.made import FORMAT_1, make_run
 
 GROUPS = [0, 0, 1, -1, 2, 2, 2, -2, 1, 0]
@@ -184,7 +185,7 @@ def test_two_processes_in_one_folder_are_noticed(tmp_path: Path) -> None:
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [0, 1])
-    before = (run.path / "names.json", run.path / "predictions.csv")[1].read_bytes()
+    before = (run.path / "predictions.csv").read_bytes()
 
     def rows():
         yield ("a", 0)
@@ -217,6 +218,7 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert table.columns.tolist() == ["image", "cluster", "name", "probability", "known"]
     assert table["cluster"].isna().tolist() == [p.known for p in run.predictions]
     assert table[table["name"] == "heron"]["image"].tolist() == ["6.png", "12.png"]
+    assert "<td>&lt;b&gt;</td>" in as_html(run.name(0, "<b>"))
     run.show()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["cluster", "name", "kind", "images", "mean", "probability"]
@@ -231,3 +233,18 @@ def test_50_000_images_open_in_well_under_a_second(tmp_path: Path) -> None:
     seconds = time.process_time() - started
     assert found == (50_000, 50_004, 42, 50_000)
     assert seconds < 1, seconds
+
+
+def test_what_is_kept_follows_the_files(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", GROUPS)
+    before = run.typicality
+    assert run.typicality is before
+    load(run.path).move([0], 1)  # by somebody else
+    assert run.labels[0] == 3
+    assert run.typicality.tolist() != before.tolist()
+    make_run(tmp_path / "run", [*GROUPS, 1])
+    run.remove("edits.jsonl")
+    assert len(run.labels) == len(run.predictions) == len(run.unlabelled) == len(run.unlike) == 11
+    run.remove("features.npy")
+    with pytest.raises(InputError, match="There is no features.npy"):
+        run.split(0)

@@ -22,8 +22,7 @@ def test_tensors_come_back(tmp_path: Path) -> None:
     assert (run.path / "joint.safetensors").stat().st_mode & 0o044 == 0o044  # others may read it, as the other files
 
 
-def test_metadata_is_read_without_the_tensors(tmp_path: Path) -> None:
-    """The header alone decides: the bytes of the tensors may be anything."""
+def test_the_state_of_a_stage(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     checkpoint = StageCheckpoint(run, "joint")
     assert checkpoint.epochs_done == 0
