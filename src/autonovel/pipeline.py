@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -30,7 +30,9 @@ from autonovel.predict import Answers, Trained, answer_together
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Reporter
 from autonovel.recipes import Facts, fit_to_data
-from autonovel.runs.folder import PREDICTION_FIELDS, Run, StageCheckpoint
+from autonovel.runs.answers import ImageRecord, Prediction
+from autonovel.runs.folder import Run
+from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
@@ -95,7 +97,7 @@ class Pipeline:
         if truth is not None and len(truth.labels) != len(self.data):
             raise InputError(f"The truth has {len(truth.labels)} labels for {len(self.data)} images; give one each.")
         config = config_of(self.data, self.recipe, self.n_new, self.seed)
-        with run.claim(config):
+        with run.claim(config, {"recipe": Recipe().to_dict()}):
             if run.finished:
                 self.reporter.message(
                     f"{run.path} is finished already; delete the folder or choose another one to run again."
@@ -321,18 +323,23 @@ class _Walk:
 
     def _write(self, found: Answers, summary: dict[str, Any]) -> None:
         assert found.new is not None
-        run = self.run
+        run, data = self.run, self.data
         chance, cluster = found.new.max(1)
-        ids = [self.data.ids[i] for i in self.unlabelled.tolist()]
-        rows = [
-            (name, c, f"new {c}", f"{p:.4f}", 0)
-            for name, c, p in zip(ids, cluster.tolist(), chance.tolist(), strict=True)
-        ]
-        run.write_rows("predictions.csv", PREDICTION_FIELDS, rows)
+        ids = [data.ids[i] for i in self.unlabelled.tolist()]
+        rows = zip(ids, cluster.tolist(), chance.tolist(), strict=True)
+        run.write_predictions(Prediction(image, c, f"new {c}", p, False) for image, c, p in rows)
+        run.write_images(_records(data))
         run.write_array("features.npy", found.features.numpy().astype(np.float16))
+        run.write_thumbnails(data.images)
         if not run.has("names.json"):
             run.write_json("names.json", {})
         run.write_json("summary.json", plain(summary))  # last: its presence says that all is there
+
+
+def _records(data: ImageSet) -> Iterator[ImageRecord]:
+    for i, image in enumerate(data.ids):
+        label = None if data.labels[i] < 0 else data.class_names[data.labels[i]]
+        yield ImageRecord(image, "", "", label)
 
 
 class _Look:
