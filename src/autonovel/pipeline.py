@@ -108,7 +108,7 @@ class Pipeline:
 
     def _work(self, run: Run, truth: Truth | None, until: str | None) -> None:
         started = time.perf_counter()
-        images = put_on(self.mode.device, self.data, size=self.recipe.model.size)
+        images = put_on(self.mode.device, self.data, size=self.recipe.model.size, sharers=self.mode.world.local_size)
         if not isinstance(images, DeviceImages):
             self.reporter.message("The images do not fit into the free memory and are streamed from disk.")
         unlabelled = np.flatnonzero(~self.data.is_labelled)
@@ -261,13 +261,12 @@ class Pipeline:
         places = np.concatenate([plan.probe_places, np.flatnonzero(~self.data.is_labelled)])
         features = answer_together(source, images, self.mode, places).features
         with not_captured(self.mode):
-            found = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode.device)
+            found = estimate_from(features, plan, self.data, self.recipe.estimate, self.seed, self.mode)
         # several processes must agree, although a GPU may round a close decision either way
         estimate = self.mode.world.from_first(lambda: found)
         seconds["estimate"] = spent + time.perf_counter() - started
         run.write_json("estimate.json", _plain(asdict(estimate)) | {"seconds": seconds["estimate"]})
-        low, high = estimate.interval
-        self.reporter.message(f"estimate ({estimate.method}): {estimate.n_new} new classes, between {low} and {high}")
+        self.reporter.message(f"estimate: {estimate}")
         return estimate
 
     def _empty_net(self, number: int = 1) -> Net:
@@ -344,7 +343,7 @@ class Pipeline:
             "n_known": self.data.n_known,
             "n_new": n_new,
             "n_new_estimated": None if estimate is None else estimate.n_new,
-            "n_new_interval": None if estimate is None else list(estimate.interval),
+            "n_new_interval": None if estimate is None or estimate.interval is None else list(estimate.interval),
             "images": {"known": known, "unlabelled": len(self.data) - known},
             "cluster_sizes": np.bincount(found.new.argmax(1).numpy(), minlength=n_new).tolist(),
             "device": describe_device(self.mode, self.recipe.model.size or self.data.images.shape[1]),

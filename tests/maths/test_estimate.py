@@ -13,21 +13,18 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
 from autonovel.errors import AutonovelWarning, InputError
-from autonovel.maths.calibrate import (
-    NEIGHBOURS,
-    Calibration,
-    KnownProblem,
-    Portrait,
-    neighbour_overlap,
-    portray,
-    principal_components,
-)
-from autonovel.maths.estimate import Estimate, calibrate, count_classes, estimate_classes, probe_sets
+from autonovel.maths.calibrate import Calibration, KnownProblem, error_of_a_new_group
+from autonovel.maths.class_estimate import ClassEstimate, probe_sets
+from autonovel.maths.count_by_tree import calibrate, count_classes
+from autonovel.maths.estimate import estimate_classes
 from autonovel.maths.metrics import cluster_accuracy
+from autonovel.maths.number_search import second_peak
+from autonovel.maths.portrait import NEIGHBOURS, Portrait, neighbour_overlap, portray, principal_components
 from autonovel.pipeline import _plain
 from autonovel.recipes import get_recipe
 from autonovel.report.plots import draw_estimate
 from autonovel.runs.folder import Run
+from autonovel.settings import Estimate
 
 QUICK = Estimate(splits=2, restarts=3, probe_draws=20)
 
