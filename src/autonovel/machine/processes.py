@@ -206,18 +206,26 @@ def _sum(x: Tensor) -> Tensor:
     return x
 
 
-@torch.library.custom_op("autonovel::sum_over_processes", mutates_args=(), schema="(Tensor x) -> Tensor")
-def _sum_apart(x: Tensor) -> Tensor:
-    """The sum over all processes, as an operation that torch's compiler treats as a black box.
+# A plain all_reduce, compiled and captured, gave other losses than the same step uncompiled; torch's compiler treats an
+# operation of our own as a black box. Registered piece by piece, because torch.library.custom_op imports the whole compiler
+# when the operation is first called, compiled or not.
+_operations = torch.library.Library("autonovel", "FRAGMENT")
+_operations.define("sum_over_processes(Tensor x) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 
-    Compiled and captured, a plain all_reduce gave other losses than the same step uncompiled.
-    """
+
+def _sum_copy(x: Tensor) -> Tensor:
+    """The sum over all processes, as a new tensor."""
     return _sum(x.clone(memory_format=torch.contiguous_format))
 
 
-@_sum_apart.register_fake
-def _(x: Tensor) -> Tensor:
+def _like_the_sum(x: Tensor) -> Tensor:
+    """What the compiler has to know of it."""
     return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+_operations.impl("sum_over_processes", _sum_copy, "CompositeExplicitAutograd")
+torch.library.register_fake("autonovel::sum_over_processes", _like_the_sum, lib=_operations)
+_sum_apart = torch.ops.autonovel.sum_over_processes.default
 
 
 # ---------------------------------------------------------------------------------------------- beginning and end
