@@ -89,7 +89,7 @@ def count(probes: list[Any], pile: Any, uneven: Any, seed: int) -> dict[str, Any
                 seed=seed,
                 probe_groups=groups,
             )
-            found[name] = {"n_new": result.n_new, "interval": list(result.interval), "answers": result.answers}
+            found[name] = {"n_new": result.n_new, "interval": result.interval, "answers": result.answers}
         except Exception as error:
             found[name] = {"failed": repr(error)}
         found[name]["seconds"] = round(time.perf_counter() - started, 2)
@@ -258,7 +258,8 @@ def show(rows: list[dict[str, Any]]) -> None:
             cells.append(f"{found.get('n_new', '-')!s:>{len(way)}}")
             if "n_new" in found:
                 errors[way].append(abs(found["n_new"] - row["n_true"]))
-                inside[way].append(found["interval"][0] <= row["n_true"] <= found["interval"][1])
+                if found["interval"] is not None:
+                    inside[way].append(found["interval"][0] <= row["n_true"] <= found["interval"][1])
         cells += [f"{_percent(row[part]):>{len(part)}}" for part in ("acc_true", "acc_estimated")]
         print(" ".join([*cells, _percent(row["kmeans"]["pretrain"])]))
     for way, values in errors.items():

@@ -10,11 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autonovel.machine.cpu import wait_briefly
-
 __version__ = "0.1.0"
-
-wait_briefly()
 
 if TYPE_CHECKING:
     from autonovel.api import cluster, discover

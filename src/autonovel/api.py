@@ -14,6 +14,7 @@ from autonovel.data.reading.survey import survey
 from autonovel.errors import InputError
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
+from autonovel.machine.processes import ALONE, World
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.pipeline import Pipeline, read_estimate
 from autonovel.progress import Reporter, make_reporter
@@ -42,6 +43,7 @@ def discover(
     cache: Path_ | None = None,
     verbose: bool = False,
     reporter: Reporter | None = None,
+    world: World = ALONE,
 ) -> Run:
     """Discover the new classes among unlabelled images.
 
@@ -62,14 +64,24 @@ def discover(
         cache: folder for decoded images; the user's cache folder when left out.
         verbose: show progress.
         reporter: sees the progress, in place of what ``verbose`` shows.
+        world: the processes that work on this together, from :func:`autonovel.machine.processes.join`.
 
     Returns:
         The finished run.
     """
     pipeline = _prepare(
-        labelled, unlabelled, n_new, recipe, preset, incremental, seed, device, cache, _reporter(reporter, verbose)
+        labelled,
+        unlabelled,
+        n_new,
+        recipe,
+        preset,
+        incremental,
+        seed,
+        device,
+        cache,
+        _reporter(reporter, verbose),
+        world,
     )
-    world = pipeline.mode.world
     source = None if start_from is None else world.from_first(lambda: load(start_from))
     run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
     if world.first:
@@ -89,12 +101,12 @@ def estimate(
     cache: Path_ | None = None,
     verbose: bool = False,
     reporter: Reporter | None = None,
+    world: World = ALONE,
 ) -> ClassEstimate:
     """How many new classes are there? The first stages of :func:`discover`, which can go on from the same folder."""
     pipeline = _prepare(
-        labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, _reporter(reporter, verbose)
+        labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, _reporter(reporter, verbose), world
     )
-    world = pipeline.mode.world
     run = pipeline.run(open_run(out, world), until="estimate")
     if world.first:
         _draw(Run(out))
@@ -127,20 +139,21 @@ def _prepare(
     device: str,
     cache: Path_ | None,
     reporter: Reporter,
+    world: World,
 ) -> Pipeline:
     if not (n_new == "auto" or (isinstance(n_new, Integral) and not isinstance(n_new, bool))):
         raise InputError(f"n_new is {n_new!r}; give a whole number or 'auto'.")
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     if incremental is not None:
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
-    mode = Mode.of(device)
+    mode = Mode.of(device, world)
     if isinstance(labelled, ImageSet) and unlabelled is None:
         data, problems = labelled, []
     else:
         size, why = side_for(settings, survey(labelled, unlabelled).size, mode.device.type == "cuda")
         if why:
             reporter.message(why)
-        with mode.world.one_per_machine_first():
+        with mode.world.local_first():
             loaded = load_images(
                 labelled,
                 unlabelled,

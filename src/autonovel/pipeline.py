@@ -150,7 +150,9 @@ class _Walk:
         self.seconds: dict[str, float] = {}
         self.estimate: ClassEstimate | None = None
         self.unlabelled = np.flatnonzero(~self.data.is_labelled)
-        self.images: Images = put_on(self.mode.device, self.data, size=self.recipe.model.size)
+        self.images: Images = put_on(
+            self.mode.device, self.data, size=self.recipe.model.size, sharers=self.mode.world.local_size
+        )
         if not isinstance(self.images, DeviceImages):
             self.reporter.message("The images do not fit into the free memory and are streamed from disk.")
 
@@ -273,14 +275,13 @@ class _Walk:
         index = np.concatenate([probes.index, self.unlabelled])
         features = answer_together(source, self.images, self.mode, index).features
         with not_captured(self.mode.device):
-            found = estimate_from(features, probes, self.data, self.recipe.estimate, self.seed, self.mode.device)
+            found = estimate_from(features, probes, self.data, self.recipe.estimate, self.seed, self.mode)
         # several processes must agree, although a GPU may round a close decision either way
         self.estimate = estimate = self.mode.world.from_first(lambda: found)
         self.n_new = estimate.n_new
         self.seconds["estimate"] = spent + time.perf_counter() - started
         self.run.write_json("estimate.json", plain(asdict(estimate)) | {"seconds": self.seconds["estimate"]})
-        low, high = estimate.interval
-        self.reporter.message(f"estimate ({estimate.method}): {estimate.n_new} new classes, between {low} and {high}")
+        self.reporter.message(f"estimate: {estimate}")
 
     def _together(self, net: Net) -> Net | Consensus:
         """The network, or it and the further ones that the recipe asks for as one."""
@@ -310,7 +311,7 @@ class _Walk:
             "n_known": self.data.n_known,
             "n_new": self.n_new,
             "n_new_estimated": None if estimate is None else estimate.n_new,
-            "n_new_interval": None if estimate is None else list(estimate.interval),
+            "n_new_interval": None if estimate is None or estimate.interval is None else list(estimate.interval),
             "images": {"labelled": labelled, "unlabelled": len(self.data) - labelled},
             "cluster_sizes": np.bincount(found.new.argmax(1).numpy(), minlength=found.new.shape[1]).tolist(),
             "device": describe_device(self.mode, self.recipe.model.size or self.data.images.shape[1]),

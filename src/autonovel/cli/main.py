@@ -17,6 +17,7 @@ import tyro
 from autonovel.cli.verbs import VERBS, Common
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.machine.launch import launched
+from autonovel.machine.switches import set_for_command
 from autonovel.recipes import describe_recipes, get_recipe
 
 _SHORT = {"--incremental": "--joint.incremental", "--no-incremental": "--joint.no-incremental"}
@@ -25,6 +26,7 @@ _SHORT = {"--incremental": "--joint.incremental", "--no-incremental": "--joint.n
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 where the work failed, 2 where the input cannot be used."""
+    set_for_command()
     status = _main(argv)
     if launched().several:
         from autonovel.machine.processes import end

@@ -189,8 +189,7 @@ def run_estimate(options: EstimateClasses, recipe: Recipe) -> None:
     if options.json:
         print(json.dumps(asdict(found)))
         return
-    low, high = found.interval
-    print(f"{found.n_new} new classes, between {low} and {high} ({found.method})")
+    print(found)
     if truth is not None:
         print(f"The truth is {len(truth.class_names) - labelled.n_known}.")
     print(f"The curve: {options.out / 'estimate.png'} (numbers: estimate.json)")
@@ -223,6 +222,7 @@ def run_data(options: Data) -> None:
 
 def _passed_on(options: Any, recipe: Recipe) -> dict[str, Any]:
     """What every verb that runs the method hands to the public function."""
+    from autonovel.machine.processes import join
     from autonovel.progress import make_reporter
 
     return {
@@ -231,6 +231,7 @@ def _passed_on(options: Any, recipe: Recipe) -> dict[str, Any]:
         "seed": options.seed,
         "device": options.device,
         "reporter": make_reporter(),
+        "world": join(options.device),
     }
 
 

@@ -22,7 +22,6 @@ from autonovel.chance import host_generator
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.store import gather
 from autonovel.errors import InputError
-from autonovel.machine.processes import current
 
 
 class Batch(NamedTuple):
@@ -174,12 +173,15 @@ class StreamedImages:
         return resize(as_tensor(gather(self._source, places)), self._size)
 
 
-def put_on(device: torch.device, data: ImageSet, *, size: int = 0) -> DeviceImages | StreamedImages:
-    """The data set on the device as a whole where it takes at most half of the free memory, streamed otherwise."""
+def put_on(device: torch.device, data: ImageSet, *, size: int = 0, sharers: int = 1) -> DeviceImages | StreamedImages:
+    """The data set on the device as a whole where it takes at most half of the free memory, streamed otherwise.
+
+    ``sharers`` processes on this machine do the same.
+    """
     pixels = size * size or data.images.shape[1] * data.images.shape[2]
-    # processes on one machine have its memory in common; each has a GPU of its own
-    sharers = current().local_size if device.type == "cpu" else 1
-    fits = len(data) * pixels * data.channels <= free_memory(device) / 2 / sharers
+    # processes on one machine share its memory; each has a GPU of its own
+    free = free_memory(device) / (sharers if device.type == "cpu" else 1)
+    fits = len(data) * pixels * data.channels <= free / 2
     return (DeviceImages if fits else StreamedImages)(data, device, size=size)
 
 

@@ -77,16 +77,19 @@ def draw_estimate(run: Run) -> Path:
     for axis, name in zip(axes[:, 0], names, strict=True):
         looked_at = ~np.isnan(curve[name])
         axis.plot(curve["k"][looked_at], curve[name][looked_at], marker="." if len(names) > 1 else "", color="C0")
-        if "threshold" in curve:
+        if name == "height":
             axis.plot(curve["k"], curve["threshold"], color="C1", label="the tree is cut here")
             axis.set_yscale("log")
-        axis.axvspan(*found["interval"], color="C2", alpha=0.2, label="interval")
+        if found["interval"] is not None:
+            axis.axvspan(*found["interval"], color="C2", alpha=0.2, label="interval")
         axis.axvline(found["n_new"], color="C2", label=f"estimate: {found['n_new']}")
+        if found.get("second") is not None:
+            axis.axvline(found["second"], color="C3", linestyle=":", label=f"second peak: {found['second']}")
         axis.set_ylabel({"height": "height of the tree", "accuracy": "accuracy on probe classes"}.get(name, name))
     axes[0, 0].legend(fontsize=8)
     axes[-1, 0].set_xlabel("number of new classes")
-    low, high = found["interval"]
-    axes[0, 0].set_title(f"{found['n_new']} new classes, between {low} and {high} ({found['method']})", fontsize=10)
+    between = "" if found["interval"] is None else ", between {} and {}".format(*found["interval"])
+    axes[0, 0].set_title(f"{found['n_new']} new classes{between} ({found['method']})", fontsize=10)
     figure.tight_layout()
     path = run.path / "estimate.png"
     figure.savefig(path, dpi=120)
