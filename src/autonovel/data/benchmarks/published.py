@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.data.images import Pixels
 from autonovel.errors import InputError
 
-Images = npt.NDArray[np.uint8]
 Classes = npt.NDArray[np.int64]
 
 
@@ -148,7 +148,7 @@ STL10 = Published(
 class _PickledArray:
     """Takes the place of numpy's array while a file is unpickled: no code of numpy runs on the file's word."""
 
-    array: Images
+    array: Pixels
 
     def __setstate__(self, state: Any) -> None:
         _, shape, _, _, data = state
@@ -198,7 +198,7 @@ def _text(value: Any) -> Any:
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
-def cifar_part(record: dict[str, Any], label_key: str, n_classes: int, path: Path) -> tuple[Images, Classes]:
+def cifar_part(record: dict[str, Any], label_key: str, n_classes: int, path: Path) -> tuple[Pixels, Classes]:
     """Images and classes of one CIFAR file, checked to belong together."""
     images, labels = record.get("data"), record.get(label_key)
     if not isinstance(images, np.ndarray) or not isinstance(labels, list) or len(images) != len(labels):
@@ -215,7 +215,7 @@ def _classes(values: npt.NDArray[Any], n_classes: int, path: Path) -> Classes:
 # ---- SVHN: Matlab files, and STL-10: raw bytes ----------------------------------------------------------------------
 
 
-def read_svhn(content: bytes, path: Path) -> tuple[Images, Classes]:
+def read_svhn(content: bytes, path: Path) -> tuple[Pixels, Classes]:
     """Images and digits of an SVHN file; the file writes the digit 0 as class 10."""
     from scipy.io import loadmat
 
@@ -230,7 +230,7 @@ def read_svhn(content: bytes, path: Path) -> tuple[Images, Classes]:
     return images, _classes(np.where(digits == 10, 0, digits), 10, path)
 
 
-def read_stl10(images: bytes, labels: bytes, path: Path) -> tuple[Images, Classes]:
+def read_stl10(images: bytes, labels: bytes, path: Path) -> tuple[Pixels, Classes]:
     """Images and classes of STL-10: planes of 96 x 96 stored column by column, classes counted from 1."""
     if not images or len(images) != len(labels) * 3 * 96 * 96:
         raise InputError(f"{path} does not hold one 96 x 96 colour image per label; download it again.")
@@ -242,14 +242,14 @@ def read_stl10(images: bytes, labels: bytes, path: Path) -> tuple[Images, Classe
 
 
 @lru_cache(maxsize=64)  # the known characters are the same for each of the twenty tasks
-def read_alphabet(folder: Path, size: int) -> tuple[Images, Classes, tuple[str, ...]]:
+def read_alphabet(folder: Path, size: int) -> tuple[Pixels, Classes, tuple[str, ...]]:
     """The drawings of one alphabet as (n, size, size, 1), their characters, and the characters' names.
 
     Ink is bright on a dark ground, the other way round than in the files, so that padding with zeros adds plain ground.
     """
     from PIL import Image
 
-    drawings: list[Images] = []
+    drawings: list[Pixels] = []
     classes: list[int] = []
     names: list[str] = []
     for character in sorted(path for path in folder.iterdir() if path.is_dir()):

@@ -8,7 +8,7 @@ archives: those often tell the class.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from autonovel.data.benchmarks import published
-from autonovel.data.benchmarks.published import Classes, Images, Published
-from autonovel.data.images import UNKNOWN, ImageSet, Truth
+from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS
+from autonovel.data.benchmarks.published import Classes, Published
+from autonovel.data.images import UNKNOWN, ImageSet, Pixels, Truth
 from autonovel.data.reading.workers import Progress
 from autonovel.errors import InputError
-
-EVALUATION_ALPHABETS = (
-    "Angelic", "Atemayar_Qelisayer", "Atlantean", "Aurek-Besh", "Avesta", "Ge_ez", "Glagolitic", "Gurmukhi", "Kannada",
-    "Keble", "Malayalam", "Manipuri", "Mongolian", "Old_Church_Slavonic_(Cyrillic)", "Oriya", "Sylheti",
-    "Syriac_(Serto)", "Tengwar", "Tibetan", "ULOG",
-)  # fmt: skip
-"""The alphabets of OmniGlot whose characters are to be discovered, one alphabet per task."""
-
-PROBE_ALPHABETS = ("Alphabet_of_the_Magi", "Japanese_(katakana)", "Latin", "Cyrillic", "Grantha")
-"""The known alphabets of OmniGlot that pre-training leaves out, to calibrate the number of classes on."""
 
 BENCHMARKS: dict[str, str] = {
     "digits": "scikit-learn's 1,797 digits, 8 x 8 grey; 0-4 known, 5-9 new; no download",
@@ -106,29 +97,12 @@ def fetch_benchmark(name: str, root: Path, *, progress: Progress | None = None) 
     return f"{name}: verified in {root}, {len(images):,} training and {n_test:,} test images"
 
 
-def classes_by_alphabet(class_names: Iterable[str]) -> dict[str, list[int]]:
-    """The classes of each alphabet, from OmniGlot's class names (``Latin/character01``).
-
-    >>> classes_by_alphabet(["Latin/character01", "Greek/character01", "Latin/character02"])
-    {'Latin': [0, 2], 'Greek': [1]}
-    """
-    groups: dict[str, list[int]] = {}
-    for number, name in enumerate(class_names):
-        groups.setdefault(name.partition("/")[0], []).append(number)
-    return groups
-
-
-def probe_classes(class_names: Iterable[str]) -> dict[str, list[int]]:
-    """The classes of each probe alphabet of OmniGlot, from the names of the known classes."""
-    return {name: classes for name, classes in classes_by_alphabet(class_names).items() if name in PROBE_ALPHABETS}
-
-
 def hide_new_classes(
-    images: Images,
+    images: Pixels,
     classes: Classes,
     class_names: Sequence[str],
     n_known: int,
-    test: tuple[Images, Classes] | None = None,
+    test: tuple[Pixels, Classes] | None = None,
 ) -> tuple[ImageSet, Truth]:
     """Split a labelled set: the first ``n_known`` classes keep their labels, the others are told by the truth alone."""
     visible = np.where(classes < n_known, classes, UNKNOWN)
@@ -174,7 +148,7 @@ def _cifar_record(source: Published, folder: Path, unverified: bool, file: str) 
     return published.read_cifar(source.read(folder, file, unverified=unverified), folder / file)
 
 
-def _together(parts: Sequence[tuple[Images, Classes]]) -> tuple[Images, Classes]:
+def _together(parts: Sequence[tuple[Pixels, Classes]]) -> tuple[Pixels, Classes]:
     return np.concatenate([images for images, _ in parts]), np.concatenate([classes for _, classes in parts])
 
 
@@ -194,7 +168,7 @@ def _svhn(root: Path | None, unverified: bool, size: int | None) -> tuple[ImageS
 
 
 def _stl10(both: bool, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
-    def part(split: str) -> tuple[Images, Classes]:
+    def part(split: str) -> tuple[Pixels, Classes]:
         files = f"{split}_X.bin", f"{split}_y.bin"
         images, labels = (published.STL10.read(folder, file, unverified=unverified) for file in files)
         return published.read_stl10(images, labels, folder / files[0])
@@ -271,12 +245,14 @@ def _imagenet_classes(task: str, root: Path | None, unverified: bool) -> tuple[l
     return known, new
 
 
-def _decoded_folders(root: Path, split: str, names: Sequence[str], size: int) -> tuple[Images, Classes]:
+def _decoded_folders(root: Path, split: str, names: Sequence[str], size: int) -> tuple[Pixels, Classes]:
     """The images of some class folders, decoded into a cache beside them, and the position of each one's class."""
-    from autonovel.data.reading.decoded import decode_folders
+    from autonovel.data.reading.fill import read_class_folders
     from autonovel.data.reading.problems import refuse_if_too_many
 
-    images, classes, problems = decode_folders([root / split / name for name in names], size, root / "autonovel-cache")
+    images, classes, problems = read_class_folders(
+        [root / split / name for name in names], size, root / "autonovel-cache"
+    )
     refuse_if_too_many(problems, len(images))
     return images, classes
 
