@@ -71,7 +71,7 @@ def test_ids_do_not_tell_the_class(tmp_path):
 
 def test_wrong_checksum_is_refused_without_the_flag(tmp_path):
     root = write_small_cifar10(tmp_path, 2)
-    with pytest.raises(InputError, match=r"batches\.meta is not the published file.*--unverified"):
+    with pytest.raises(InputError, match=r"batches\.meta is not the published file.*unverified=True \(--unverified\)"):
         load_benchmark("cifar10", root)
 
 

@@ -53,7 +53,7 @@ def test_unusable_content(piles, name, side):
     assert problem.left_out
     assert problem.counts
     assert reason in problem.reason, problem.reason
-    assert any("1 files left out" in note for note in loaded.notes)
+    assert any("1 file left out" in note for note in loaded.notes)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such entries there")

@@ -45,9 +45,10 @@ def load_benchmark(
 
     Args:
         name: one of :data:`BENCHMARKS`; ``omniglot:ALPHABET`` and ``imagenet:A`` (B, C) choose a task within one.
-        root: the folder that holds the published files (or the folder around it); not needed for ``digits``.
-        unverified: also take files whose checksum or number differs from the published ones.
-        size: side of the square images, where the benchmark leaves it open (OmniGlot: 32, ImageNet: 224).
+        root: the folder that holds the published files, or the folder around it; not needed for ``digits``.
+        unverified: accept files whose checksum or number differs from the published ones.
+        size: side of the square images, where the benchmark leaves it open (32 for OmniGlot and 224 for ImageNet when
+            left out).
 
     >>> images, truth = load_benchmark("digits", None)
     >>> images.images.shape, images.n_known, len(truth.class_names)
@@ -68,7 +69,7 @@ def benchmark_names() -> list[str]:
 
 
 def published_files(name: str) -> Published | None:
-    """The published files behind a benchmark; None for those that are not read from downloaded files."""
+    """The published files of a benchmark; None for one that cannot be downloaded or need not be."""
     family = name.partition(":")[0]
     if family not in BENCHMARKS:
         raise InputError(f"There is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}.")
@@ -104,7 +105,7 @@ def hide_new_classes(
     n_known: int,
     test: tuple[Pixels, Classes] | None = None,
 ) -> tuple[ImageSet, Truth]:
-    """Split a labelled set: the first ``n_known`` classes keep their labels, the others are told by the truth alone."""
+    """Split a labelled set: the first ``n_known`` classes keep their labels, those of the others go to the truth alone."""
     visible = np.where(classes < n_known, classes, UNKNOWN)
     width = len(str(max(len(images) - 1, 0)))
     ids = tuple(f"{position:0{width}d}" for position in range(len(images)))
@@ -128,7 +129,7 @@ def _cifar10(n_known: int, root: Path | None, unverified: bool, size: int | None
     read = partial(_cifar_record, published.CIFAR10, folder, unverified)
     names = _class_names(read("batches.meta").get("label_names"), 10, folder / "batches.meta")
     batches = [f"data_batch_{number}" for number in range(1, 6)]
-    with ThreadPoolExecutor() as pool:  # checksums and copies leave Python free
+    with ThreadPoolExecutor() as pool:  # checksums and copying release Python's lock
         parts = list(
             pool.map(lambda f: published.cifar_part(read(f), "labels", 10, folder / f), [*batches, "test_batch"])
         )
@@ -195,7 +196,7 @@ def _omniglot(task: str, root: Path | None, unverified: bool, size: int | None) 
         if found != n_characters and not unverified:
             raise InputError(
                 f"{folder / part} holds {found} characters instead of the published {n_characters}; "
-                "download it again, or use it as it is with --unverified."
+                "download it again, or use it as it is with unverified=True (--unverified)."
             )
     chosen = [path for path in alphabets["images_evaluation"] if not task or path.name == task]
     if not chosen:
@@ -210,7 +211,7 @@ def _omniglot(task: str, root: Path | None, unverified: bool, size: int | None) 
     if len(images) != drawings * len(names) and not unverified:
         raise InputError(
             f"{folder} does not hold {drawings} drawings of each character; "
-            "download it again, or use it as it is with --unverified."
+            "download it again, or use it as it is with unverified=True (--unverified)."
         )
     return hide_new_classes(images, classes, names, sum(len(own_names) for _, _, own_names in known))
 
@@ -218,8 +219,8 @@ def _omniglot(task: str, root: Path | None, unverified: bool, size: int | None) 
 def _imagenet(task: str, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
     known, new = _imagenet_classes(task, root, unverified)
     assert root is not None
-    images, classes = _decoded_folders(root, "train", [*known, *new], size or 224)
-    test = _decoded_folders(root, "val", [*known, *new], size or 224) if (root / "val").is_dir() else None
+    images, classes = _class_folders(root, "train", [*known, *new], size or 224)
+    test = _class_folders(root, "val", [*known, *new], size or 224) if (root / "val").is_dir() else None
     return hide_new_classes(images, classes, [*known, *new], len(known), test)
 
 
@@ -230,7 +231,7 @@ def _imagenet_classes(task: str, root: Path | None, unverified: bool) -> tuple[l
         raise InputError("Say which 30 classes of ImageNet are new: imagenet:A, imagenet:B or imagenet:C.")
     if root is None or not (root / "train").is_dir():
         raise InputError(
-            f"{root or 'The root'} does not hold ImageNet; give as --root a folder with train/nXXXXXXXX/*.JPEG "
+            f"{root or 'The root'} does not hold ImageNet; give as root (--root DIR) a folder with train/nXXXXXXXX/*.JPEG "
             "(and val/nXXXXXXXX/*.JPEG for the test images)."
         )
     there = {path.name for path in (root / "train").iterdir() if path.is_dir()}
@@ -240,13 +241,13 @@ def _imagenet_classes(task: str, root: Path | None, unverified: bool) -> tuple[l
     if len(known) != 882 and not unverified:
         raise InputError(
             f"{root / 'train'} holds {len(known)} known classes instead of 882; complete it, or use it as it is with "
-            "--unverified."
+            "unverified=True (--unverified)."
         )
     return known, new
 
 
-def _decoded_folders(root: Path, split: str, names: Sequence[str], size: int) -> tuple[Pixels, Classes]:
-    """The images of some class folders, decoded into a cache beside them, and the position of each one's class."""
+def _class_folders(root: Path, split: str, names: Sequence[str], size: int) -> tuple[Pixels, Classes]:
+    """The images of these class folders, decoded into a cache in the root, and the number of each image's class."""
     from autonovel.data.reading.fill import read_class_folders
     from autonovel.data.reading.problems import refuse_if_too_many
 

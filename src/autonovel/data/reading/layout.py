@@ -18,8 +18,8 @@ _TEXT = frozenset({
 _NAMES_OF_PILES = frozenset({"unlabelled", "unlabeled", "unsorted", "unknown", "pile"})
 
 
-def check_two_paths(labelled: Path, unlabelled: Path) -> str:
-    """Refuse one path given twice, and a pile that lies among the class folders; returns what else there is to say."""
+def check_two_paths(labelled: Path, unlabelled: Path) -> list[str]:
+    """Refuse one path given twice, and a pile that lies among the class folders; returns notes on what is allowed."""
     known, pile = Path(os.path.realpath(labelled)), Path(os.path.realpath(unlabelled))
     called_known, called_pile = printable(labelled), printable(unlabelled)
     if known == pile:
@@ -30,19 +30,19 @@ def check_two_paths(labelled: Path, unlabelled: Path) -> str:
         )
         raise InputError(f"{called_known} was given both for the labelled and for the unlabelled images; {instead}.")
     if not (known.is_dir() and pile.is_dir()):
-        return ""
+        return []
     if pile.is_relative_to(known):
         raise InputError(
             f"The folder {called_pile}, given for the unlabelled images, lies inside {called_known}, given for the "
             f"labelled ones, where every sub-folder counts as a class; {_instead_of_parent(known, pile)}."
         )
     if known.is_relative_to(pile):
-        return (
+        return [
             f"The folder {called_pile}, given for the unlabelled images, contains {called_known}, given for the "
             "labelled ones, whose images are not sorted again; to sort only some of the others, give a folder beside "
             "that of the labelled images."
-        )
-    return ""
+        ]
+    return []
 
 
 def _instead_of_parent(known: Path, pile: Path) -> str:
@@ -84,11 +84,11 @@ def refuse_without_images(folder: Path, role: str, problems: Sequence[Problem]) 
     )
 
 
-def check_class_folders(folder: Path, classes: Sequence[str | None], *, alone: bool) -> str:
-    """A note on a class named as a pile is; where no unlabelled images were given (``alone``), refuse the folder."""
+def check_class_folders(folder: Path, classes: Sequence[str | None], *, alone: bool) -> list[str]:
+    """Notes on a class that is named as a pile is; ``alone``, without any unlabelled images, the folder is refused."""
     pile = next((name for name in dict.fromkeys(classes) if name is not None and name.lower() in _NAMES_OF_PILES), None)
     called = printable(folder)
-    if alone:
+    if alone and classes:
         instead = (
             "give the images to be sorted as the unlabelled images"
             if pile is None
@@ -96,24 +96,24 @@ def check_class_folders(folder: Path, classes: Sequence[str | None], *, alone: b
         )
         raise InputError(f"Every image in {called} has a class, so there is nothing to discover; {instead}.")
     if pile is None:
-        return ""
-    return (
+        return []
+    return [
         f"The sub-folder {pile!r} of {called} counts as a known class; if its images are to be sorted, move it out of "
         "there and give it for the unlabelled images."
-    )
+    ]
 
 
-def unused_folder_names(origin: str, sources: Sequence[Source]) -> str:
-    """A note where unlabelled images come in sub-folders as classes do, whose names are not used."""
+def unused_folder_names(origin: str, sources: Sequence[Source]) -> list[str]:
+    """A note where unlabelled images come in sub-folders as those of classes do: the names are not used."""
     tops: dict[str, None] = {}
     for source in sources:
         top, inside, _ = source.relative.replace(os.sep, "/").partition("/")
         if not inside:  # an image beside the sub-folders: they are not classes
-            return ""
+            return []
         tops[top] = None
     if len(tops) < 2:
-        return ""
+        return []
     shown = ", ".join(repr(top) for top in list(tops)[:3]) + (", ..." if len(tops) > 3 else "")
-    return (
+    return [
         f"The {len(tops)} sub-folders of {origin} ({shown}) are not used as classes: all images in it are unlabelled."
-    )
+    ]

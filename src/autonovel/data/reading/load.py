@@ -127,13 +127,13 @@ def _remarks(problems: Sequence[Problem], n_unlabelled: int) -> list[str]:
     notes = []
     if copies:
         notes.append(
-            f"{copies:,} of {n_unlabelled + copies:,} unlabelled images are copies of labelled ones and are left out, "
-            "since their classes are known."
+            f"{copies:,} of {n_unlabelled + copies:,} unlabelled images left out as copies of labelled ones, whose "
+            "classes are known."
         )
     if left_out:
-        notes.append(f"{len(left_out):,} files left out: {summary(left_out)}.")
+        notes.append(f"{len(left_out):,} file{'s'[: len(left_out) > 1]} left out: {summary(left_out)}.")
     if noticed:
-        notes.append(f"{len(noticed):,} images used although they occur more than once: {summary(noticed)}.")
+        notes.append(f"{len(noticed):,} image{'s'[: len(noticed) > 1]} used although equal to another one.")
     return notes
 
 

@@ -69,27 +69,26 @@ class _Listing:
 
 
 def open_parts(labelled: Any, unlabelled: Any) -> list[Part]:
-    """Both parts listed, the labelled one first; without files that are listed twice, and without any labels on the
-    unlabelled one."""
-    note = ""
-    if _is_path(labelled) and _is_path(unlabelled) and all(_exists(Path(path)) for path in (labelled, unlabelled)):
-        note = check_two_paths(Path(labelled), Path(unlabelled))
+    """The parts of an input, the labelled one first.
+
+    Files that are listed twice are dropped, and so are any labels of the unlabelled images.
+    """
+    together = _is_path(labelled) and _is_path(unlabelled) and _exists(labelled) and _exists(unlabelled)
+    notes = check_two_paths(Path(labelled), Path(unlabelled)) if together else []
     opened: list[Part | _Listing] = []
     if labelled is not None:
         opened.append(_open(labelled, "labelled"))
-        if _is_path(labelled) and Path(labelled).is_dir() and opened[0].labels:
-            said = check_class_folders(Path(labelled), opened[0].labels, alone=unlabelled is None)
-            opened[0].notes += [said] if said else []
+        if _is_folder(labelled):
+            opened[0].notes += check_class_folders(Path(labelled), opened[0].labels, alone=unlabelled is None)
     if unlabelled is not None:
         opened.append(_without_labels(_open(unlabelled, "unlabelled")))
-        opened[-1].notes += [note] if note else []
     if not opened:
         raise InputError("No images were given.")
     drop_same_files([one.files for one in opened if isinstance(one, _Listing)])
     parts = [one.part() if isinstance(one, _Listing) else one for one in opened]
-    if _is_path(unlabelled) and Path(unlabelled).is_dir():
-        said = unused_folder_names(parts[-1].origin, parts[-1].sources)
-        parts[-1].notes += [said] if said else []
+    if _is_folder(unlabelled):
+        notes += unused_folder_names(parts[-1].origin, parts[-1].sources)
+    parts[-1].notes += notes
     return parts
 
 
@@ -157,11 +156,15 @@ def _from_path(path: Path, role: str) -> _Listing:
     return _Listing(files, called, os.path.realpath(path), str(path))
 
 
-def _exists(path: Path) -> bool:
+def _exists(path: str | os.PathLike[str]) -> bool:
     try:
-        return path.exists()
+        return Path(path).exists()
     except (OSError, ValueError):  # opening it will say what is wrong
         return False
+
+
+def _is_folder(source: Any) -> bool:
+    return _is_path(source) and Path(source).is_dir()
 
 
 def _from_values(images: Any, labels: list[str | None] | None, role: str) -> Part | _Listing:
