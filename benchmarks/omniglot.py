@@ -28,7 +28,8 @@ import torch
 from common import Log, add_row, say, with_epochs
 
 from autonovel.chance import host_generator
-from autonovel.data.benchmarks.splits import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
+from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet
+from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
 from autonovel.machine.capture import not_captured

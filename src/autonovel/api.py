@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.reading.load import load_images
-from autonovel.data.reading.survey import survey
+from autonovel.data.reading.inputs import open_input
 from autonovel.errors import InputError
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
@@ -150,13 +149,12 @@ def _prepare(
     if isinstance(labelled, ImageSet) and unlabelled is None:
         data, problems = labelled, []
     else:
-        size, why = side_for(settings, survey(labelled, unlabelled).size, mode.device.type == "cuda")
+        given = open_input(labelled, unlabelled)
+        size, why = side_for(settings, given.survey.size, mode.device.type == "cuda")
         if why:
             reporter.message(why)
         with mode.world.local_first():
-            loaded = load_images(
-                labelled,
-                unlabelled,
+            loaded = given.load(
                 size=size,
                 cache=Path(cache) if cache is not None else user_cache(),
                 progress=reporter.counter("reading images"),
