@@ -19,7 +19,7 @@ from autonovel.data.benchmarks import published
 from autonovel.data.benchmarks.published import Classes, Images, Published
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import InputError
+from autonovel.errors import InputError, unknown
 
 EVALUATION_ALPHABETS = (
     "Angelic", "Atemayar_Qelisayer", "Atlantean", "Aurek-Besh", "Avesta", "Ge_ez", "Glagolitic", "Gurmukhi", "Kannada",
@@ -65,7 +65,7 @@ def load_benchmark(
     family, _, task = name.partition(":")
     loader = _LOADERS.get(family)
     if loader is None or (task and family not in ("omniglot", "imagenet")):
-        raise InputError(f"There is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}.")
+        raise unknown("benchmark", name, BENCHMARKS)
     settings = (None if root is None else Path(root), unverified, size)
     return loader(task, *settings) if family in ("omniglot", "imagenet") else loader(*settings)
 
@@ -80,7 +80,7 @@ def published_files(name: str) -> Published | None:
     """The published files behind a benchmark; None for those that are not read from downloaded files."""
     family = name.partition(":")[0]
     if family not in BENCHMARKS:
-        raise InputError(f"There is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}.")
+        raise unknown("benchmark", name, BENCHMARKS)
     return _FILES.get(family.split("-")[0])
 
 
