@@ -106,11 +106,12 @@ class _Talking(Reporter):
     """What bars and lines have in common: the time that is left, and the whole time once, at the beginning."""
 
     def __init__(self) -> None:
-        self._left, self._announced = TimeLeft(), False
+        self._left, self._to_announce = TimeLeft(), False
 
     def plan(self, stages: Sequence[tuple[str, int]]) -> None:
         """Remember what is to come."""
         self._left.plan(stages)
+        self._to_announce = True
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """Remember where the run is."""
@@ -121,8 +122,8 @@ class _Talking(Reporter):
     def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """Learn how long an epoch takes, and say once how long all of them take."""
         self._left.epoch(number, seconds)
-        if not self._announced and self._left.settled:
-            self._announced = True
+        if self._to_announce and self._left.settled:
+            self._to_announce = False
             whole = self._left.spent + self._left.left
             if whole > WORTH_SAYING:
                 self.message(f"training takes {_roughly(whole)} on this machine")
@@ -214,10 +215,11 @@ def make_reporter(verbose: bool = True) -> Reporter:
         return Reporter()
     if sys.stderr.isatty():
         return Bars()
-    return Lines(pause=2.0 if _in_notebook() else 0.0)
+    return Lines(pause=2.0 if in_notebook() else 0.0)
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Whether this is a Jupyter notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")

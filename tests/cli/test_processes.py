@@ -13,12 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from autonovel.cli.verbs import Data, Recipes, run_data, run_recipes
-from autonovel.data.reading.workers import Progress
-from autonovel.recipes import describe_recipes
-from tests.small_data import write_small_cifar10
+from tests.cli.conftest import Call
+from tests.cli.test_main import assert_refused
 
-EPOCHS = 60  # so many that a run is not over before it can be interrupted
+EPOCHS = 30  # so many that a run is not over before it can be interrupted
 TINY = """
     --device cpu --model.width 4 --model.size 16 --pretrain.epochs 1 --pretrain.batch 50 --supervised.epochs 1
     --supervised.batch 50 --joint.batch 50 --joint.lr 0.01 --joint.ramp 5
@@ -35,23 +33,6 @@ def command(*words: object) -> list[str]:
 def autonovel(*words: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     env = ENVIRONMENT | environment
     return subprocess.run(command(*words), capture_output=True, text=True, timeout=100, cwd=cwd, env=env)
-
-
-def assert_refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
-    """One sentence on stderr, nothing on stdout, status 2."""
-    assert result.returncode == 2, result
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("autonovel: ")
-    assert lines[0].endswith(".")
-    for part in parts:
-        assert part in lines[0]
-
-
-@pytest.fixture(scope="module")
-def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_small_cifar10(tmp_path_factory.mktemp("cifar"), per_class=20)
 
 
 def discovery(cifar: Path, out: Path, *more: object) -> list[object]:
@@ -81,128 +62,16 @@ def check_streams(result: subprocess.CompletedProcess[str]) -> None:
         assert word in result.stdout
 
 
-# ---- help, lists, the machine
-
-
-def test_help_lists_the_commands() -> None:
-    result = autonovel("--help")
-    assert result.returncode == 0
-    assert result.stderr == ""
-    for verb in ("demo", "discover", "recipes", "doctor"):
-        assert f"\n  {verb} " in result.stdout
-    nothing = autonovel()
-    assert nothing.returncode == 2
-    assert "usage: autonovel" in nothing.stdout + nothing.stderr
-
-
-def test_help_of_a_command_shows_every_field_of_the_recipe() -> None:
-    result = autonovel("discover", "--help")
-    assert result.returncode == 0
-    for flag in ("--out", "--n-new", "--unverified", "--seed", "--joint.epochs", "--joint.swap.heads", "--model.width"):
-        assert flag in result.stdout
-
-
-def test_help_does_not_import_torch() -> None:
-    code = "import sys, autonovel.cli.main; autonovel.cli.main.main(['--help']); print('torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert result.stdout.splitlines()[-1] == "False", result.stderr
-
-
-@pytest.mark.parametrize("words", ["--help", "recipes", "recipes cifar10", "discover --help"])
-def test_a_reader_that_stops_early_is_no_error(words: str) -> None:
-    command = [sys.executable, "-u", "-m", "autonovel", *words.split()]  # unbuffered: every line meets the closed pipe
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == ""
-
-
-def test_recipes_are_listed_and_shown() -> None:
-    listed = autonovel("recipes")
-    assert listed.returncode == 0
-    assert all(f"{name} " in listed.stdout for name in describe_recipes())
-    shown = autonovel("recipes", "cifar100")
-    assert shown.returncode == 0
-    lines = shown.stdout.splitlines()
-    for line in ("--joint.consistency 50.0", "--joint.ramp 150", "--model.backbone resnet18", "--joint.swap.heads 4"):
-        assert line in lines
-    assert "--pretrain.epochs 40" in autonovel("recipes", "cifar10", "--preset", "fast").stdout.splitlines()
-    assert_refused(autonovel("recipes", "cifar11"), "no recipe 'cifar11'", "cifar10")
-
-
-@pytest.mark.parametrize("recipe", ["cifar10", "omniglot", "folder"])
-def test_what_a_recipe_shows_can_be_typed(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_recipes(Recipes(recipe))
-    words = capsys.readouterr().out.split()
-    assert_refused(autonovel("discover", *words, tmp_path / "nowhere"), "There is no file or folder")
-
-
-def test_a_download_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fetch(name: str, root: Path, *, progress: Progress | None = None) -> str:
-        assert progress is not None
-        monkeypatch.setattr("time.monotonic", lambda: 1e12)
-        progress(1_000, 2_000)
-        return f"{name} is there"
-
-    monkeypatch.setattr("autonovel.data.benchmarks.splits.fetch_benchmark", fetch)
-    run_data(Data("cifar10"))
-    said = capsys.readouterr()
-    assert said.out == "cifar10 is there\n"
-    assert said.err == "bytes downloaded: 1,000 of 2,000\n"
-
-
-def test_version_and_doctor(tmp_path: Path) -> None:
-    assert autonovel("--version").stdout.startswith("autonovel ")
-    kept = tmp_path / "autonovel" / "images" / "some"
-    kept.parent.mkdir(parents=True)
-    with kept.open("wb") as file:
-        file.truncate(3 * 2**29)  # a file with a hole: 1.5 GiB that take no room
-    result = autonovel("doctor", XDG_CACHE_HOME=str(tmp_path))
-    assert f"cache: 1.5 GiB in {kept.parent.parent}" in result.stdout
-    assert result.returncode == 0, result.stderr
-    assert f"torch {torch.__version__}" in result.stdout
-    assert "training works on" in result.stdout.splitlines()[-1]
-
-
 # ---- refusals
 
 
-def test_unknown_commands_recipes_presets_and_benchmarks(tmp_path: Path) -> None:
-    assert_refused(autonovel("discovr"), "no command 'discovr'", "discover")
-    assert_refused(autonovel("demo", "--recipe", "nonsense"), "no recipe 'nonsense'")
-    assert_refused(autonovel("demo", "--preset", "slow"), "no preset 'slow'")
-    assert_refused(autonovel("discover", "--data", "cifar11", cwd=tmp_path), "cifar11")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "flag"),
-    [
-        (["discover", "--data", "cifar10", "--wibble", "3"], "--wibble"),
-        (["demo", "--joint.wibble", "3"], "--joint.wibble"),
-        (["demo", "--joint.epochs", "ten"], "--joint.epochs"),
-        (["demo", "--joint.objective", "nonsense"], "--joint.objective"),
-        (["discover", "--n-new", "some"], "--n-new"),
-        (["recipes", "--wibble"], "--wibble"),
-    ],
-)
-def test_unknown_flags_and_bad_values(words: list[str], flag: str, tmp_path: Path) -> None:
-    result = autonovel(*words, cwd=tmp_path)
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert flag in result.stderr
-    assert "Traceback" not in result.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_data_that_is_missing_or_not_the_published_one(cifar: Path, tmp_path: Path) -> None:
+def test_data_that_is_missing_or_not_the_published_one(cifar: Path, tmp_path: Path, call: Call) -> None:
     out = tmp_path / "run"
-    nowhere = autonovel("discover", "--data", "cifar10", "--root", tmp_path / "nowhere", "--out", out)
+    nowhere = call("discover", "--data", "cifar10", "--root", tmp_path / "nowhere", "--out", out)
     assert_refused(nowhere, f"There is no folder {tmp_path / 'nowhere'}", "--root")
-    empty = autonovel("discover", "--data", "cifar10", "--root", tmp_path, "--out", out)
+    empty = call("discover", "--data", "cifar10", "--root", tmp_path, "--out", out)
     assert_refused(empty, str(tmp_path), "cifar-10-batches-py")
-    other = autonovel("discover", "--data", "cifar10", "--root", cifar, "--out", out)
+    other = call("discover", "--data", "cifar10", "--root", cifar, "--out", out)
     assert_refused(other, "md5 differs", "--unverified", "cifar-10-batches-py")
     assert not out.exists()
 
@@ -210,21 +79,21 @@ def test_data_that_is_missing_or_not_the_published_one(cifar: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("more", "part"),
     [
-        (["--n-new", "1"], "--n-new is 1"),
-        (["--n-new", "1", "--incremental"], "--n-new is 1"),
         (["--joint.top-k", "33"], "top_k is 33, but features have 32 components"),
-        (["--device", "tpu"], "no device 'tpu'"),
         (["--start-from", "nowhere"], "no run in nowhere"),
     ],
 )
-def test_settings_that_cannot_work(cifar: Path, tmp_path: Path, more: list[str], part: str) -> None:
-    assert_refused(autonovel(*discovery(cifar, tmp_path / "run", *more), cwd=tmp_path), part)
-    assert not (tmp_path / "run").exists()
+def test_settings_that_cannot_work(
+    cifar: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, more: list[str], part: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(call(*discovery(cifar, tmp_path / "run", *more)), part)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_another_recipe_is_refused_and_left_alone(cifar: Path, whole: Path) -> None:
+def test_a_folder_of_another_recipe_is_refused_and_left_alone(cifar: Path, whole: Path, call: Call) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file() and path.name != "lock"}
-    result = autonovel(*discovery(cifar, whole, "--joint.top-k", "3", "--seed", "4"))
+    result = call(*discovery(cifar, whole, "--joint.top-k", "3", "--seed", "4"))
     assert_refused(result, str(whole), "recipe.joint.top_k is 5 there, 3 now", "seed is 0 there, 4 now")
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
@@ -232,18 +101,18 @@ def test_a_folder_of_another_recipe_is_refused_and_left_alone(cifar: Path, whole
 # ---- whole runs
 
 
-def test_the_same_command_again_does_nothing_and_prints_the_result(cifar: Path, whole: Path) -> None:
+def test_the_same_command_again_does_nothing_and_prints_the_result(cifar: Path, whole: Path, call: Call) -> None:
     before = (whole / "joint.safetensors").stat().st_mtime_ns
-    result = autonovel(*discovery(cifar, whole, "--json"))
+    result = call(*discovery(cifar, whole, "--json"))
     assert result.returncode == 0
     assert (whole / "joint.safetensors").stat().st_mtime_ns == before
     assert json.loads(result.stdout) == json.loads((whole / "summary.json").read_text())
     assert "finished already" in result.stderr
 
 
-def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path: Path) -> None:
+def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path: Path, call: Call) -> None:
     words = ["cluster", "--data", "cifar10", "--root", cifar, "--unverified", "--k", 10, "--joint.epochs", 1, *TINY]
-    result = autonovel(*words, "--out", tmp_path / "run", "--json")
+    result = call(*words, "--out", tmp_path / "run", "--json")
     assert result.returncode == 0, result.stderr
 
     def refuse(constant: str) -> None:
@@ -253,45 +122,53 @@ def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path
     assert summary["n_known"] == 0
     assert summary["test"]["single"]["old"] is None
     assert summary["test"]["single"]["new"] == summary["test"]["single"]["all"]
-    again = autonovel(*words, "--out", tmp_path / "run")
+    again = call(*words, "--out", tmp_path / "run")
     assert again.returncode == 0, again.stderr
     assert "test split, single matching: new" in again.stdout
-    assert_refused(autonovel(*words, tmp_path, "--out", tmp_path / "other"), "either a folder", "--data")
 
 
-def test_too_little_room_and_memory_are_said_in_a_sentence(cifar: Path, tmp_path: Path) -> None:
+def test_an_estimate_is_printed_with_its_interval_and_the_truth(cifar: Path, tmp_path: Path, call: Call) -> None:
+    words = ["estimate", "--data", "cifar10", "--root", cifar, "--unverified", *TINY, "--out", tmp_path / "run"]
+    told = call(*words, "--estimate.max-new", 8, "--estimate.restarts", 1)
+    assert told.returncode == 0, told.stderr
+    assert " new classes, between " in told.stdout.splitlines()[0]
+    assert "The truth is 5." in told.stdout
+    assert (tmp_path / "run" / "estimate.png").exists()
+    found = json.loads(call(*words, "--estimate.max-new", 8, "--estimate.restarts", 1, "--json").stdout)
+    assert told.stdout.startswith(f"{found['n_new']} new classes")
+
+
+def test_too_little_room_and_memory_are_said_in_a_sentence(cifar: Path, tmp_path: Path, call: Call) -> None:
     # a limit on the size of files stands for a full disk
     narrow = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
     words = command(*discovery(cifar, tmp_path / "run"))
     full = subprocess.run(words, capture_output=True, text=True, timeout=100, env=ENVIRONMENT, preexec_fn=narrow)
     assert full.returncode == 1
     assert "pretrain.safetensors cannot be written" in full.stderr
-    large = autonovel("demo", "--out", tmp_path / "demo", "--device", "cpu", "--joint.swap.hidden", 10**12)
+    assert "Traceback" not in full.stderr
+    large = call("demo", "--out", tmp_path / "demo", "--device", "cpu", "--joint.swap.hidden", 10**12)
     assert large.returncode == 1
     assert "not enough memory" in large.stderr
-    assert "Traceback" not in full.stderr + large.stderr
 
 
-def test_demo_prints_the_table_and_json(tmp_path: Path) -> None:
+def test_demo_prints_the_table_and_json(tmp_path: Path, call: Call) -> None:
     words = ["demo", "--out", tmp_path / "run", "--device", "cpu", "--joint.epochs", 1, "--model.networks", 2]
-    result = autonovel(*words)
+    result = call(*words)
     assert result.returncode == 0, result.stderr
     assert "5 new classes among 896 unlabelled images" in result.stdout
     assert "k-means on pixels: ACC 8" in result.stdout
     for line in ("supervised 1/1", "joint 1/1", "supervised-2 1/1", "joint-2 1/1"):
         assert line in result.stderr
         assert line not in result.stdout
-    pictures = [path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".png"]
-    assert pictures
-    assert pictures[0] in result.stdout
-    told = autonovel(*words, "--json")
+    assert f"autonovel name {tmp_path / 'run'} 0 NAME" in result.stdout.splitlines()[-1]
+    told = call(*words, "--json")
     summary = json.loads(told.stdout)  # nothing else on stdout
     always = {"n_known", "n_new", "n_new_estimated", "images", "seconds", "device", "seed", "recipe"}
     assert set(summary) >= always | {"acc_new", "nmi_new", "ari_new"}
     assert sum(summary["cluster_sizes"]) == 896
 
 
-# ---- kill and go on
+# ---- kill and continue
 
 
 def told_epochs(out: Path, stage: str) -> int:
@@ -335,25 +212,6 @@ def assert_same_run(out: Path, whole: Path) -> None:
     assert [path.name for path in (out / "state").iterdir()] == ["lock"]
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bits(cifar: Path, whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    for kind, epochs in ((signal.SIGTERM, 3), (signal.SIGINT, 8)):
-        process = start(*discovery(cifar, out))
-        wait_for(process, out, epochs)
-        process.send_signal(kind)
-        _, stderr = process.communicate(timeout=60)
-        assert process.returncode == 130
-        assert stderr.splitlines()[-1] == "autonovel: Interrupted. The same command goes on from here."
-        assert "Traceback" not in stderr
-        assert (out / "state" / "joint.safetensors").exists()
-        assert not (out / "summary.json").exists()
-    rest = autonovel(*discovery(cifar, out))
-    assert rest.returncode == 0, rest.stderr
-    assert "joint: going on after epoch " in rest.stderr
-    assert "supervised 1/1" not in rest.stderr  # finished stages are not done again
-    assert_same_run(out, whole)
-
-
 EAGER = """
 import functools, sys
 import autonovel.pipeline as pipeline
@@ -364,23 +222,34 @@ sys.exit(main())
 """
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(cifar: Path, whole: Path, tmp_path: Path) -> None:
+def test_an_interrupted_or_killed_run_continues_to_the_same_bits(cifar: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
+    for kind, epochs in ((signal.SIGTERM, 3), (signal.SIGINT, 8)):
+        process = start(*discovery(cifar, out))
+        wait_for(process, out, epochs)
+        process.send_signal(kind)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert stderr.splitlines()[-1] == "autonovel: Interrupted; the same command continues from here."
+        assert "Traceback" not in stderr
+        assert (out / "state" / "joint.safetensors").exists()
+        assert not (out / "summary.json").exists()
+    before = told_epochs(out, "joint")
     process = start(*discovery(cifar, out), code=EAGER)
-    wait_for(process, out, 5)
-    assert (out / "state" / "joint.safetensors").exists()
+    wait_for(process, out, before + 5)
     process.kill()
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     rest = autonovel(*discovery(cifar, out))
     assert rest.returncode == 0, rest.stderr
-    went_on = next(line for line in rest.stderr.splitlines() if "going on after epoch" in line)
-    assert int(went_on.split("epoch ")[1].split()[0]) >= 4
+    resumed = next(line for line in rest.stderr.splitlines() if "joint: resuming after epoch " in line)
+    assert int(resumed.split("epoch ")[1].split()[0]) >= before + 4
+    assert "supervised 1/1" not in rest.stderr  # finished stages are not done again
     assert_same_run(out, whole)
 
 
-def test_two_processes_do_not_work_in_one_folder(cifar: Path, whole: Path) -> None:
+def test_two_processes_do_not_work_in_one_folder(cifar: Path, whole: Path, call: Call) -> None:
     fcntl = pytest.importorskip("fcntl")
     with (whole / "state" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert_refused(autonovel(*discovery(cifar, whole)), "Another process is working in", str(whole))
+        assert_refused(call(*discovery(cifar, whole)), "Another process is working in", str(whole))

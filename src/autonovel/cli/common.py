@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -149,15 +151,25 @@ def load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
     """
     import autonovel.data.benchmarks.splits  # noqa: F401  (not in the thread: two imports that need each other could meet)
 
-    with ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1) as thread, _without_garbage():
         done = thread.submit(work)
-        gc.disable()  # what is imported stays, and looking through it again and again takes a tenth of the time
-        try:
-            import autonovel.api as api
-        finally:
-            gc.freeze()
-            gc.enable()
+        import autonovel.api as api
+
         return api, done.result()
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """While torch is imported: what is imported stays, and looking through it again and again takes a tenth of the time."""
+    if "torch" in sys.modules:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _benchmark(options: Reader) -> tuple[Any, Any]:

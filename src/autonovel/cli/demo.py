@@ -7,7 +7,6 @@ from pathlib import Path
 
 from autonovel.cli.common import TrainingVerb
 from autonovel.cli.results import print_result
-from autonovel.machine.launch import launched
 from autonovel.settings import Recipe
 
 
@@ -21,15 +20,11 @@ class Demo(TrainingVerb):
     """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
 
     def do(self, recipe: Recipe) -> None:
-        """Discover, and draw what was found."""
+        """Discover the digits."""
         from autonovel.api import discover
         from autonovel.data.benchmarks.splits import load_benchmark
-        from autonovel.report.plots import draw_clusters
-        from autonovel.runs.folder import load
 
         images, truth = load_benchmark("digits", None)
         n_new = len(truth.class_names) - images.n_known
         run = discover(images, n_new=n_new, truth=truth, **self.passed_on(recipe))
-        if launched().first:
-            draw_clusters(load(self.out), images, truth)
         print_result(run, json=self.json)

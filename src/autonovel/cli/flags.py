@@ -138,7 +138,7 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
     given |= _place(loose, [f for f in flags if f.positional], usage(verb, flags))
     for flag in flags:
         if flag.default is MISSING and flag.path not in given:
-            raise InputError(f"{flag.name} is missing; {usage(verb, flags)}.")
+            raise InputError(f"{flag.name} is missing ({usage(verb, flags)}).")
     return given
 
 
@@ -330,5 +330,5 @@ def _place(words: list[str], flags: list[Flag], shown: str) -> Given:
             given[flag.path], used = _convert(flag, flag.name, taken)
             words = taken[used:] + words
     if words:
-        raise InputError(f"'{words[0]}' is one word too many, or the value of a flag that is missing; {shown}.")
+        raise InputError(f"'{words[0]}' is one word too many, or the value of a flag that is missing ({shown}).")
     return given

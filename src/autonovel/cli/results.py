@@ -21,23 +21,25 @@ def print_result(run: Any, *, json: bool = False) -> None:
         print(json_.dumps(run.summary))
         return
     _print_table(run)
+    if run.edits and "acc_new" in run.summary:
+        print("The scores are those of the clusters as they were found, before anything was changed:")
     for line in (*_scores(run.summary), *_files(run)):
         print(line)
 
 
 def print_changes(before: Sequence[Any], after: Sequence[Any]) -> None:
     """What an edit has changed: a line for each cluster that is another one now."""
-    old, new = ({cluster.number: cluster for cluster in clusters} for clusters in (before, after))
-    for number in sorted(old.keys() | new.keys(), key=lambda n: (n < 0, abs(n))):
-        was, now = (_in_words(found.get(number)) for found in (old, new))
-        if was != now:
-            called = f"cluster {number}" if number >= 0 else "known class"
-            print(f"{called}: {now or 'no longer there'}{f' (before: {was})' if was else ''}")
+    old, new = ({cluster.number: _in_words(cluster) for cluster in clusters} for clusters in (before, after))
+    changed = [n for n in old.keys() | new.keys() if old.get(n) != new.get(n)]
+    for number in sorted(changed, key=lambda n: (n < 0, abs(n))):
+        called = f"cluster {number}" if number >= 0 else "known class"
+        earlier = f" (before: {old[number]})" if number in old else ""
+        print(f"{called}: {new.get(number, 'no longer there')}{earlier}")
+    if not changed:
+        print("Nothing has changed.")
 
 
 def _in_words(cluster: Any) -> str:
-    if cluster is None:
-        return ""
     kind = "" if cluster.kind == "new" else f", {'a known class' if cluster.kind == 'known' else cluster.kind}"
     return f"{cluster.name}{kind}, {len(cluster.members):,} images"
 
@@ -51,7 +53,14 @@ def _print_table(run: Any) -> None:
     n_new = sum(cluster.kind == "new" for cluster in clusters)
     named = bool(run.names) or n_new < len(clusters)
     matched = summary.get("matched")
-    columns = ["cluster", *(["name"] if named else []), "images", *(["matched class", "right"] if matched else [])]
+    columns = [
+        "cluster",
+        *(["name"] if named else []),
+        "images",
+        "sure",
+        *(["matched class", "right"] if matched else []),
+    ]
+    sure = run.machine.probability
     table = Table(title=f"{n_new} new classes among {summary['images']['unlabelled']:,} unlabelled images")
     for column in columns:
         table.add_column(column, justify="left" if column in ("name", "matched class") else "right")
@@ -60,6 +69,7 @@ def _print_table(run: Any) -> None:
         if named:
             row.append(cluster.name if cluster.kind == "new" else f"{cluster.name} ({cluster.kind})")
         row.append(f"{len(cluster.members):,}")
+        row.append(f"{sure[cluster.members].mean():.0%}" if len(cluster.members) else "")
         table.add_row(*map(Text, row + (_matched(summary, cluster) if matched else [])))  # a name may hold [brackets]
     Console(width=100 if not sys.stdout.isatty() else None).print(table)
 
