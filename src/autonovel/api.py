@@ -25,7 +25,8 @@ from autonovel.predict import Answers
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe, side_for
 from autonovel.report.plots import draw_estimate
-from autonovel.runs.folder import Run, load, open_run
+from autonovel.runs.folder import Run, load
+from autonovel.runs.shared import open_run
 from autonovel.settings import Recipe
 
 Path_ = str | os.PathLike[str]

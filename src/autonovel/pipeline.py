@@ -32,7 +32,9 @@ from autonovel.predict import Answers, answer, answer_together
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Reporter
 from autonovel.recipes import Facts, fit_to_data
-from autonovel.runs.folder import PREDICTION_FIELDS, Run, StageCheckpoint, versions
+from autonovel.runs.answers import PREDICTION_FIELDS
+from autonovel.runs.folder import Run, versions
+from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe, from_dict
 

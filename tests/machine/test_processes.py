@@ -24,7 +24,8 @@ from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.machine.launch import Launch, launched
 from autonovel.machine.processes import ALONE, Jobs, Share, World, current, may_speak
-from autonovel.runs.folder import SharedRun, load
+from autonovel.runs.folder import load
+from autonovel.runs.shared import SharedRun
 from tests.small_data import write_small_cifar10
 from tests.together import ESTIMATORS, KINDS, LONG, estimate, exact, long, short, train_kind
 
