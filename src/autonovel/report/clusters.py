@@ -156,17 +156,43 @@ def pick(cluster: Shown, usable: npt.NDArray[np.bool_], typical: int, others: in
 
 
 class Pictures:
-    """The thumbnails of the unlabelled images, by row of predictions.csv."""
+    """The thumbnails of a run; those of unlabelled images by row of predictions.csv.
+
+    Attributes:
+        usable: for every row of predictions.csv, whether there is a picture.
+        side: pixels of a picture, which is square.
+    """
 
     def __init__(self, run: Run) -> None:
-        self._sheets = run.thumbnails
-        self._rows = run.unlabelled if self._sheets is not None else np.zeros(0, dtype=np.int64)
+        self._thumbnails = run.thumbnails
+        self._place = run.unlabelled
+        self.side = 0 if self._thumbnails is None else self._thumbnails.side
         count = len(run.machine.images)
         self.usable: npt.NDArray[np.bool_] = np.zeros(count, dtype=bool)
-        if self._sheets is not None:
-            self.usable = np.isin(self._rows, self._sheets.rows)
+        if self._thumbnails is not None and len(self._place) == count:
+            self.usable = np.isin(self._place, self._thumbnails.rows)
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any of unlabelled images."""
         return bool(self.usable.any())
+
+    def pixels(self, row: int) -> npt.NDArray[np.uint8]:
+        """(side, side, 3) the picture of an unlabelled image."""
+        return self.pixels_of(int(self._place[row]))
+
+    def many(self, rows: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
+        """The pictures of unlabelled images; each contact sheet is opened once."""
+        assert self._thumbnails is not None
+        by_sheet = sorted(range(len(rows)), key=lambda at: self._thumbnails.place(self._place[rows[at]])[0])  # type: ignore[union-attr]
+        found = {at: self.pixels(rows[at]) for at in by_sheet}
+        return [found[at] for at in range(len(rows))]
+
+    def pixels_of(self, place: int) -> npt.NDArray[np.uint8]:
+        """(side, side, 3) the picture of an image by its row in images.csv."""
+        assert self._thumbnails is not None
+        return np.asarray(self._thumbnails.image(place).convert("RGB"))
+
+    def has(self, place: int) -> bool:
+        """Whether the image in this row of images.csv has a picture."""
+        return self._thumbnails is not None and self._thumbnails.has(place)
