@@ -19,7 +19,7 @@ def check_arguments(
     out: str | os.PathLike[str],
     device: str = "auto",
     n_new: Any = "auto",
-    k: Any = None,
+    k: Any = "auto",
     inputs: Iterable[Any] = (),
 ) -> None:
     """Refuse what cannot work, each with one sentence.
@@ -28,13 +28,11 @@ def check_arguments(
         out: the run folder.
         device: 'cpu', 'cuda', 'cuda:N' or 'auto'; whether there is such a device is not asked here.
         n_new: how many new classes there are; 'auto' estimates it.
-        k: how many clusters there are, where nothing is labelled.
+        k: the same where nothing is labelled.
         inputs: what the images are read from; paths among them must not hold the run folder.
     """
-    if k is not None:
-        _check_number("k", k)
-    if not (isinstance(n_new, str) and n_new == "auto"):
-        _check_number("n_new", n_new)
+    _check_number("n_new", n_new)
+    _check_number("k", k)
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
         raise InputError(f"There is no device '{device}'; choose cpu, cuda, cuda:N or auto.")
     if launched().first:  # which alone writes the folder
@@ -42,9 +40,10 @@ def check_arguments(
 
 
 def _check_number(name: str, value: Any) -> None:
-    or_auto = " or 'auto'" if name == "n_new" else ""
+    if isinstance(value, str) and value == "auto":
+        return
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise InputError(f"{option(name)} is {value!r}; give a whole number{or_auto}.")
+        raise InputError(f"{option(name)} is {value!r}; give a whole number or 'auto'.")
     if int(value) < 2:
         raise InputError(f"{option(name)} is {value}; there must be at least 2 classes to tell apart.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from autonovel.arguments import check_arguments
 from autonovel.cli.common import OnePile, load_api_while
@@ -13,10 +14,10 @@ from autonovel.settings import Recipe
 
 @dataclass(frozen=True)
 class Cluster(OnePile):
-    """Sort images into K clusters without any labels."""
+    """Sort images into clusters without any labels."""
 
-    k: int = 10
-    """How many clusters."""
+    k: int | Literal["auto"] = "auto"
+    """How many clusters to make; auto estimates it."""
     out: Path = Path("runs/cluster")
     """The run folder. The same command with the same folder continues where it stopped."""
     recipe: str = "cluster"
