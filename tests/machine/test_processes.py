@@ -337,6 +337,6 @@ def test_a_signal_to_torchrun_leaves_a_folder_that_goes_on(cifar: Path, tmp_path
     [(status, _, stderr)] = ends([process])
     assert status != 0
     complaints = [line for line in stderr.splitlines() if line.startswith("autonovel:")]
-    assert complaints == ["autonovel: Interrupted. The same command goes on from here."]
+    assert complaints == ["autonovel: Interrupted; the same command continues from here."]
     with safe_open(out / "state" / "joint.safetensors", "pt") as state:
         assert int(state.metadata()["epochs_done"]) >= 3

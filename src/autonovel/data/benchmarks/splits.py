@@ -20,7 +20,7 @@ from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS
 from autonovel.data.benchmarks.published import Classes, Published
 from autonovel.data.images import UNKNOWN, ImageSet, Pixels, Truth
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import InputError
+from autonovel.errors import InputError, unknown
 
 BENCHMARKS: dict[str, str] = {
     "digits": "scikit-learn's 1,797 digits, 8 x 8 grey; 0-4 known, 5-9 new; no download",
@@ -57,7 +57,7 @@ def load_benchmark(
     family, _, task = name.partition(":")
     loader = _LOADERS.get(family)
     if loader is None or (task and family not in ("omniglot", "imagenet")):
-        raise InputError(f"There is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}.")
+        raise unknown("benchmark", name, BENCHMARKS)
     settings = (None if root is None else Path(root), unverified, size)
     return loader(task, *settings) if family in ("omniglot", "imagenet") else loader(*settings)
 
@@ -72,7 +72,7 @@ def published_files(name: str) -> Published | None:
     """The published files of a benchmark; None for one that cannot be downloaded or need not be."""
     family = name.partition(":")[0]
     if family not in BENCHMARKS:
-        raise InputError(f"There is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}.")
+        raise unknown("benchmark", name, BENCHMARKS)
     return _FILES.get(family.split("-")[0])
 
 
