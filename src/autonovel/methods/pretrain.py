@@ -80,7 +80,7 @@ class Prototypical:
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """One of each image."""
         # the step number is not in the key, so an image's variation would repeat within an epoch: mix in its neighbour
-        index = batch.index + 7919 * batch.places[:1]
+        index = batch.index + 7919 * batch.whole_index[:1]
         return [make_view(batch.images, key, index, self.settings.augment)]
 
     def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
