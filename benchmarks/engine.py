@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from common import joint_method, known_classes, pretraining
 
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
@@ -23,11 +24,8 @@ from autonovel.data.loader import DeviceImages
 from autonovel.engine import Epoch, _Step, train
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.machine.lanes import own_place
-from autonovel.methods import Method
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Rotation
-from autonovel.methods.supervised import KnownClasses
+from autonovel.machine.lanes import own_lane
+from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.optimiser import make_optimiser
 from autonovel.recipes import get_recipe
@@ -45,7 +43,7 @@ def prepare(stage: str, mode: Mode, epochs: int) -> tuple[Net, Method]:
     )
     with seeded(0):
         net = build(recipe.model, channels=3, size=32)
-        method: Method = Rotation(recipe.pretrain) if stage == "rotation" else KnownClasses(recipe, 5)
+        method: Method = pretraining(recipe) if stage == "rotation" else known_classes(recipe, 5)
         if stage in ("joint", "incremental", "swap"):
             method.prepare(net)
             method = joint_method(recipe, 5, 5)
@@ -97,7 +95,7 @@ def profile(stage: str, data: ImageSet, mode: Mode) -> None:
     net.precision = mode.precision
     order = method.order(images.labels.cpu(), 0)
     optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], method.settings)
-    with own_place(mode.device, mode.world, frozen=method.settings.train_from != "all") as ahead:
+    with own_lane(mode.device, mode.world, frozen=method.settings.train_from != "all") as ahead:
         step = _Step(net, method, images, optimiser, mode, order.shape, ahead)
         step.run_epoch(order, 0, 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:

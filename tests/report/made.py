@@ -37,7 +37,8 @@ def digits_run(path: Path, *, n: int = 300, k: int = 5, sources: Path | None = N
             Image.fromarray(images[row, ..., 0]).resize((160, 160)).save(files[row])
     run = start_run(path, [str(digit) for digit in range(5)], k, seed=0)
     run.write_images(
-        ImageRecord(name, files[row], name, str(truth[row]) if labelled[row] else None) for row, name in enumerate(names)
+        ImageRecord(name, files[row], name, str(truth[row]) if labelled[row] else None)
+        for row, name in enumerate(names)
     )
     ids = [name for row, name in enumerate(names) if not labelled[row]]
     run.write_predictions(

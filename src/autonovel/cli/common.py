@@ -70,6 +70,7 @@ class TrainingVerb:
 
     def passed_on(self, recipe: Recipe) -> dict[str, Any]:
         """What every command that trains hands to the public function."""
+        from autonovel.machine.processes import join
         from autonovel.progress import make_reporter
 
         return {
@@ -78,6 +79,7 @@ class TrainingVerb:
             "seed": self.seed,
             "device": self.device,
             "reporter": make_reporter(),
+            "world": join(self.device),
         }
 
 

@@ -29,8 +29,7 @@ class Estimate(TwoPiles):
         if self.json:
             print(json.dumps(asdict(found)))
             return
-        between = f", between {found.interval[0]} and {found.interval[1]}" if found.interval else ""
-        print(f"{found.n_new} new classes{between} ({found.method})")
+        print(found)
         if truth is not None:
             print(f"The truth is {len(truth.class_names) - labelled.n_known}.")
         print(f"The curve: {self.out / 'estimate.png'} (the numbers: estimate.json)")

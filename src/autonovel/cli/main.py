@@ -16,8 +16,8 @@ from autonovel.cli.common import TrainingVerb
 from autonovel.cli.flags import Flag, build, flags_of, overlay, read
 from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
-from autonovel.machine.cpu import wait_briefly
 from autonovel.machine.launch import launched
+from autonovel.machine.switches import set_for_command
 from autonovel.recipes import get_recipe
 from autonovel.settings import Recipe
 
@@ -51,7 +51,7 @@ HELP = ("-h", "--help", "--help-all")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 where the work failed, 2 where the input cannot be used."""
-    wait_briefly()  # before torch is imported
+    set_for_command()  # before torch is imported
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]

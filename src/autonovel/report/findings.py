@@ -160,14 +160,21 @@ def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
     left_out = Counter(row["reason"] for row in problems if row.get("left_out") != "no")
     if left_out:
         reasons = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(3))
-        found.append(Finding("warning", f"{left_out.total():,} files were left out: {reasons}. problems.csv lists them."))
+        found.append(
+            Finding("warning", f"{left_out.total():,} files were left out: {reasons}. problems.csv lists them.")
+        )
     remarks = len(problems) - left_out.total()
     if remarks:
-        found.append(Finding("note", f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly."))
+        found.append(
+            Finding("note", f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly.")
+        )
     twins, seen = count_duplicates(run.features, new)
     if twins > 0.01 * seen and twins > 2:
         found.append(
-            Finding("note", f"{twins:,} of {seen:,} images looked at have a near-duplicate in their cluster; copies weigh double.")
+            Finding(
+                "note",
+                f"{twins:,} of {seen:,} images looked at have a near-duplicate in their cluster; copies weigh double.",
+            )
         )
     unlike = int(run.unlike.sum())
     if unlike:
@@ -184,7 +191,9 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
     empty = [c for c in new if not c.size]
     if empty:
         found.append(
-            Finding("warning", f"{_names(empty)} collapsed: no image is in {_it(empty)}.", tuple(c.number for c in empty))
+            Finding(
+                "warning", f"{_names(empty)} collapsed: no image is in {_it(empty)}.", tuple(c.number for c in empty)
+            )
         )
     usual = float(np.median(sizes[sizes > 0]))
     tiny = [c for c in new if 0 < c.size < max(TINY * usual, 2)]

@@ -126,7 +126,9 @@ def describe_clusters(run: Run, clusters: Sequence[Shown], pictures: Pictures) -
     matched = run.summary.get("matched", {}) if not run.edits else {}
 
     def listed(rows: Sequence[int]) -> list[dict[str, str]]:
-        return [{"name": names[row], "src": data_uri(pixels)} for row, pixels in zip(rows, pictures.many(rows), strict=True)]
+        return [
+            {"name": names[row], "src": data_uri(pixels)} for row, pixels in zip(rows, pictures.many(rows), strict=True)
+        ]
 
     found = []
     for cluster, nearest in zip(shown, near, strict=True):
@@ -185,7 +187,9 @@ def describe_map(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> dic
         place_of[cluster.rows] = place
     places = unit_square(np.asarray(run.map[rows], dtype=np.float32))
     usable = np.flatnonzero(pictures.usable[rows])
-    hovered = usable[np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)]
+    hovered = usable[
+        np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)
+    ]
     names = run.machine.images
     return {
         "total": len(names),
@@ -249,7 +253,11 @@ def estimate_charts(run: Run) -> list[Chart | None]:
     found = run.read_json("estimate.json")
     curve = {name: [math.nan if v is None else float(v) for v in values] for name, values in found["curve"].items()}
     ks, threshold = curve.pop("k"), curve.pop("threshold", None)
-    titles = {"height": "Height of the tree of images", "accuracy": "Accuracy on probe classes", "silhouette": "Silhouette"}
+    titles = {
+        "height": "Height of the tree of images",
+        "accuracy": "Accuracy on probe classes",
+        "silhouette": "Silhouette",
+    }
     interval = found.get("interval")
     charts = []
     for name, values in curve.items():
@@ -277,7 +285,9 @@ def training_charts(run: Run) -> list[Chart | None]:
     charts = []
     for name, losses in stages.items():
         lines = [
-            Line(loss, [epoch + 1 for epoch in sorted(by_epoch)], [_mean(by_epoch[epoch]) for epoch in sorted(by_epoch)])
+            Line(
+                loss, [epoch + 1 for epoch in sorted(by_epoch)], [_mean(by_epoch[epoch]) for epoch in sorted(by_epoch)]
+            )
             for loss, by_epoch in losses.items()
         ]
         if any(len(line.x) > 1 for line in lines):

@@ -47,7 +47,9 @@ def draw_clusters(run: Run, truth_labels: Sequence[str] | None = None) -> Path:
             canvas[y : y + side, x : x + side] = _framed(pictures.pixels(row), wrong)
     inches = width / 100
     figure = Figure(figsize=(inches + 1.9, canvas.shape[0] / 100 + 0.5))
-    axis = figure.add_axes((1.9 / (inches + 1.9), 0, inches / (inches + 1.9), canvas.shape[0] / 100 / figure.get_figheight()))
+    axis = figure.add_axes(
+        (1.9 / (inches + 1.9), 0, inches / (inches + 1.9), canvas.shape[0] / 100 / figure.get_figheight())
+    )
     axis.imshow(canvas, interpolation="nearest", aspect="auto")
     axis.axis("off")
     for line, cluster in enumerate(clusters):
@@ -100,12 +102,14 @@ def draw_estimate(run: Run) -> Path:
     for axis, name in zip(axes[:, 0], names, strict=True):
         looked_at = ~np.isnan(curve[name])
         axis.plot(curve["k"][looked_at], curve[name][looked_at], marker="." if len(names) > 1 else "", color="C0")
-        if "threshold" in curve:
+        if name == "height":
             axis.plot(curve["k"], curve["threshold"], color="C1", label="the tree is cut here")
             axis.set_yscale("log")
         if found["interval"] is not None:
             axis.axvspan(*found["interval"], color="C2", alpha=0.2, label="interval")
         axis.axvline(found["n_new"], color="C2", label=f"estimate: {found['n_new']}")
+        if found.get("second") is not None:
+            axis.axvline(found["second"], color="C3", linestyle=":", label=f"second peak: {found['second']}")
         axis.set_ylabel({"height": "height of the tree", "accuracy": "accuracy on probe classes"}.get(name, name))
     axes[0, 0].legend(fontsize=8)
     axes[-1, 0].set_xlabel("number of new classes")

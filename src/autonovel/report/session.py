@@ -238,7 +238,9 @@ class Session:
             elif verb == "move":
                 to = wish.get("to")
                 self.run.move(
-                    _numbers(wish, "images", at_least=1), to if isinstance(to, str) else _number(wish, "to"), after=after
+                    _numbers(wish, "images", at_least=1),
+                    to if isinstance(to, str) else _number(wish, "to"),
+                    after=after,
                 )
             elif verb == "mark":
                 self.run.mark(_number(wish, "cluster"), _text(wish, "as"), after=after)

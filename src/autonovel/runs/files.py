@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.errors import InputError, TrainingError
+from autonovel.runs.upgrade import upgraded_recipe
 
 FORMAT = 2
 """The format of the folders that this version writes; it reads this one and all before it."""
@@ -57,14 +58,14 @@ class RunFiles:
                     raise InputError(
                         f"The file {self.path / name} is damaged (its header is {','.join(found)!r}, not {','.join(header)!r})."
                     )
-                columns = list(zip(*rows, strict=True))
+                columns = list(zip(header, *rows, strict=True))
         except FileNotFoundError as error:
             raise InputError(f"There is no {name} in {self.path}; is the run finished?") from error
         except (ValueError, csv.Error) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
-        return columns or [() for _ in header]
+        return [column[1:] for column in columns]
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -144,7 +145,9 @@ class RunFiles:
             yield
 
     def _refuse_other(self, config: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-        mine, theirs = flat(config["run"]), flat(defaults) | flat(self.read_json("config.json").get("run", {}))
+        there = dict(self.read_json("config.json").get("run", {}))
+        there["recipe"] = upgraded_recipe(there.get("recipe", {}))
+        mine, theirs = flat(config["run"]), flat(defaults) | flat(there)
         if differ := different(mine, theirs):
             shown = "; ".join(f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5])
             more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""

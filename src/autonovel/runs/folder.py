@@ -95,7 +95,9 @@ class Run(RunFiles):
     @property
     def unlabelled(self) -> npt.NDArray[np.int64]:
         """(n_unlabelled,) for each row of predictions.csv, its row in images.csv (and so in the thumbnails)."""
-        return np.array([row for row, record in enumerate(self.images) if record.label is None], dtype=np.int64)
+        return self._keep(
+            "unlabelled", "images.csv", lambda: np.flatnonzero([record.label is None for record in self.images])
+        )
 
     @property
     def unlike(self) -> npt.NDArray[np.bool_]:
@@ -105,7 +107,10 @@ class Run(RunFiles):
     @property
     def features(self) -> npt.NDArray[np.float16]:
         """The features of every unlabelled image, in the order of the input."""
-        return np.asarray(np.load(self.path / "features.npy", mmap_mode="r"))
+        found = self._array("features.npy")
+        if found is None:
+            raise InputError(f"There is no features.npy in {self.path}; is the run finished?")
+        return found
 
     @property
     def labelled_features(self) -> npt.NDArray[np.float16] | None:
@@ -172,7 +177,11 @@ class Run(RunFiles):
     @property
     def typicality(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled,) how close each image is to the centre of its cluster; the closest has 1."""
-        return geometry.typicality(self.features, self.state.group)
+        state = self.state
+        if self._kept.get("typicality", (None,))[0] is not state:
+            self._kept["typicality"] = (state, geometry.typicality(self.features, state.group))
+        found: npt.NDArray[np.float32] = self._kept["typicality"][1]
+        return found
 
     def neighbours(self, row: int, k: int = 12) -> npt.NDArray[np.int64]:
         """The rows of predictions.csv whose features are nearest to this one's, the nearest first."""

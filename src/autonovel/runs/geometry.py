@@ -70,7 +70,7 @@ def draw_map(features: npt.NDArray[np.floating], *, exact: int = MAP_EXACT, land
     the three of them that are nearest to it.
     """
     points = reduced(features)
-    if len(points) < 5 or not points.any():  # too few for t-SNE, or all alike: the first two directions
+    if len(points) < 5 or points.shape[1] < 2 or not points.any():  # nothing for t-SNE to do
         places = np.zeros((len(points), 2), dtype=np.float32)
         places[:, : min(2, points.shape[1])] = points[:, :2]
         return _scaled(places)
