@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from autonovel.models.layers import Conv2d
-from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
+from autonovel.models.views import BatchNorm, Chain, GlobalAverage, PerView, pass_through
 
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
@@ -63,12 +63,6 @@ class _Residual(PerView):
         return F.relu(self.norm2(self.conv2(y), views) + pass_through(self.shortcut, x, views))
 
 
-class _GlobalAverage(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        # in float32: ranking statistics compare single features, which would tie when rounded to bfloat16
-        return x.float().mean((2, 3))
-
-
 def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, large: bool) -> tuple[Chain, int]:
     """The blocks 'stem', 'layer1' .. 'layer4', 'pool', and the number of features.
 
@@ -90,7 +84,7 @@ def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, la
             _Residual(inputs, outputs, stride, shortcut), _Residual(outputs, outputs, 1, shortcut)
         )
         inputs = outputs
-    blocks["pool"] = _GlobalAverage()
+    blocks["pool"] = GlobalAverage()
     backbone = Chain(blocks)
     for module in backbone.modules():
         if isinstance(module, nn.Conv2d):
