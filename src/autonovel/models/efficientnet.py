@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from autonovel.errors import InputError
+from autonovel.models.foreign import Fit, Pretrained
 from autonovel.models.layers import Conv2d
-from autonovel.models.views import BatchNorm, Chain, GlobalAverage, PerView
+from autonovel.models.views import BatchNorm, Chain, GlobalAverage, PerView, pass_through
 
 N_FEATURES = 1280
 SIDE = 224
@@ -80,7 +81,7 @@ class _ConvNorm(PerView):
         self.active = active
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
-        y = self.norm(self.conv(x), views)
+        y: Tensor = self.norm(self.conv(x), views)
         return F.relu6(y) if self.active else y
 
 
@@ -90,20 +91,19 @@ class _InvertedResidual(PerView):
     def __init__(self, inputs: int, stage: _Stage, stride: int) -> None:
         super().__init__()
         wide = inputs * stage.expansion
-        self.expand = _ConvNorm(inputs, wide) if stage.expansion > 1 else None
+        self.expand: nn.Module = _ConvNorm(inputs, wide) if stage.expansion > 1 else nn.Identity()
         self.filter = _ConvNorm(wide, wide, stage.kernel, stride, groups=wide)
         self.project = _ConvNorm(wide, stage.outputs, active=False)
         self.adds = stride == 1 and inputs == stage.outputs
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
-        y = x if self.expand is None else self.expand(x, views)
-        y = self.project(self.filter(y, views), views)
+        y: Tensor = self.project(self.filter(pass_through(self.expand, x, views), views), views)
         return x + y if self.adds else y
 
 
-def efficientnet_lite0() -> Chain:
+def efficientnet_lite0() -> Pretrained:
     """The blocks 'stem', 'layer1' .. 'layer4' (each halves the image) and 'pool', for three channels; random weights."""
-    blocks: OrderedDict[str, nn.Module] = OrderedDict(stem=Chain(_ConvNorm(3, _STEM, 3, 2)))
+    blocks: OrderedDict[str, Chain] = OrderedDict(stem=Chain(Fit(), _ConvNorm(3, _STEM, 3, 2)))
     inputs = _STEM
     for stage in _STAGES:
         block = blocks.setdefault(stage.block, Chain())
@@ -111,8 +111,7 @@ def efficientnet_lite0() -> Chain:
             block.append(_InvertedResidual(inputs, stage, stage.stride if number == 0 else 1))
             inputs = stage.outputs
     blocks["layer4"].append(_ConvNorm(inputs, N_FEATURES))
-    blocks["pool"] = GlobalAverage()
-    return Chain(blocks)
+    return Pretrained(OrderedDict(**blocks, pool=GlobalAverage()))
 
 
 def weights_file() -> Path:
@@ -143,8 +142,8 @@ def _new_name(name: str) -> str:
     parts = name.split(".")
     if parts[0] != "_blocks":
         return {
-            "_conv_stem": "stem.0.conv",
-            "_bn0": "stem.0.norm",
+            "_conv_stem": "stem.1.conv",
+            "_bn0": "stem.1.norm",
             "_conv_head": "layer4.5.conv",
             "_bn1": "layer4.5.norm",
         }[parts[0]] + f".{parts[1]}"
@@ -160,8 +159,8 @@ def _new_name(name: str) -> str:
 
 
 def _places() -> list[str]:
-    """Where each of the published blocks is: 'stem.1', 'layer1.0', ..."""
-    counts = {"stem": 1}
+    """Where each of the published blocks is: 'stem.2', 'layer1.0', ..."""
+    counts = {"stem": 2}
     places = []
     for stage in _STAGES:
         for _ in range(stage.repeats):

@@ -23,7 +23,7 @@ class Linear(nn.Linear):
         return F.linear(input, self.weight.to(input.dtype), self.bias.to(input.dtype))
 
 
-_Sides = tuple[int, int]
+_Sides = tuple[int, ...]
 
 
 class _Shape(NamedTuple):
@@ -44,7 +44,7 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Images (n, c, h, w) to images."""
-        return self.padded(input, self.padding)
+        return self.padded(input, self.padding)  # type: ignore[arg-type]  # 'same' and 'valid' are not used here
 
     def padded(self, input: Tensor, padding: _Sides) -> Tensor:
         """The result with this many zeros on both sides of the rows and columns, whatever the layer's own padding."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -61,6 +62,28 @@ class _Residual(PerView):
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         y = F.relu(self.norm1(self.conv1(x), views))
         return F.relu(self.norm2(self.conv2(y), views) + pass_through(self.shortcut, x, views))
+
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation by which nearly all published networks normalise pixels in [0, 1]."""
+
+_OURS = {"bn1": "norm1", "bn2": "norm2", "downsample": "shortcut"}
+_OUR_STEM = {"conv1": "stem.0", "bn1": "stem.1"}
+
+
+def from_torchvision(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of torchvision's (and timm's) ResNet-18 under the names of :func:`resnet18`, without the classifier.
+
+    They fit ``resnet18(3, 64, "conv", large=True)`` exactly.
+    """
+    renamed = {}
+    for name, value in published.items():
+        first, *rest = name.split(".")
+        if first == "fc" or rest[-1] == "num_batches_tracked":
+            continue
+        first = _OUR_STEM.get(first, first)
+        renamed[".".join([first, *(_OURS.get(part, part) for part in rest)])] = value
+    return renamed
 
 
 def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, large: bool) -> tuple[Chain, int]:
