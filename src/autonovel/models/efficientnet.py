@@ -77,12 +77,22 @@ class _ConvNorm(PerView):
     ) -> None:
         super().__init__()
         self.conv = _SameConv2d(inputs, outputs, kernel, stride, groups=groups, bias=False)
-        self.norm = BatchNorm(outputs, momentum=0.01, epsilon=1e-3)
+        self.norm: nn.Module = BatchNorm(outputs, momentum=0.01, epsilon=1e-3)
         self.active = active
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
-        y: Tensor = self.norm(self.conv(x), views)
-        return F.relu6(y) if self.active else y
+        y = pass_through(self.norm, self.conv(x), views)
+        return F.relu6(y, inplace=not torch.is_grad_enabled()) if self.active else y
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Let the convolution do what the normalisation does in evaluation mode; for good, and a third faster."""
+        norm = self.norm
+        if isinstance(norm, BatchNorm):
+            scale = norm.weight * torch.rsqrt(norm.running_var + norm.epsilon)
+            self.conv.weight.mul_(scale[:, None, None, None])
+            self.conv.bias = nn.Parameter(norm.bias - norm.running_mean * scale, requires_grad=False)
+            self.norm = nn.Identity()
 
 
 class _InvertedResidual(PerView):

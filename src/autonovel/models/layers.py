@@ -6,13 +6,21 @@ Casts are written out, not left to torch's autocast: what is compiled with that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from autonovel.machine import cpu
+
+
+@runtime_checkable
+class Folds(Protocol):
+    """A layer that can be made faster for computing features alone; it cannot be trained after that."""
+
+    def fold(self) -> None:
+        """Let one operation do the work of several."""
 
 
 class Linear(nn.Linear):
