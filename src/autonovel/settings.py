@@ -48,9 +48,10 @@ class Augment:
 class Model:
     """The network."""
 
-    backbone: Literal["auto", "resnet18", "resnet18-large", "vgg", "small"] = "resnet18"
+    backbone: str = "resnet18"
     """auto: as suits the images. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for
-    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
+    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images. Pre-trained: efficientnet-lite0 (no
+    download), timm:NAME, hf:NAME, FILE.safetensors."""
     width: int = 64
     """Channels of the first block; 0 takes what suits the data."""
     shortcut: Literal["pool", "conv"] = "pool"

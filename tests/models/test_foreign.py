@@ -39,7 +39,7 @@ def call(network: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def stranger_net(side: int = 0) -> Net:
     torch.manual_seed(0)
     blocks, n_features = in_blocks(Foreign(Stranger(), call, Fit(side)))
-    net = Net(blocks, n_features, 3)
+    net = Net(Backbone(blocks, n_features), 3)
     net.heads["known"] = nn.Linear(n_features, 2)
     return net
 
@@ -203,7 +203,7 @@ def test_parameters_are_grouped_by_the_numbers_in_their_names(names: list[str], 
 
 def check_in_a_net(built: Backbone, size: int) -> None:
     assert isinstance(built.blocks, Pretrained)
-    net = Net(built.blocks, built.n_features, 3)
+    net = Net(built, 3)
     names = [name for name, _ in net.backbone.named_children()]
     assert names[0] == "stem"
     assert names[-2:] == ["layer4", "pool"]
