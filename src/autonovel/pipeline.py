@@ -159,6 +159,7 @@ class _Walk:
     def go(self, until: str | None) -> None:
         """Walk to the end, or to the end of a stage."""
         started = time.perf_counter()
+        self.reporter.plan(self._planned(until))
         net = self._first_net()
         before: Tensor | None = None
         for stage in self.stages:
@@ -180,6 +181,21 @@ class _Walk:
                 trained = Trained(whole, self.mode, self.recipe.model.size)
                 summary |= score(self.data, self.truth, found, before, trained, self.seed)
         self._write(found, summary)
+
+    def _planned(self, until: str | None) -> list[tuple[str, int]]:
+        """What is to be trained, with the epochs of each stage; what the folder has already is not left out."""
+        task = Task(self.recipe, self.data.n_known, self.n_new or 0)
+        planned: list[tuple[str, int]] = []
+        for number in range(1, self.recipe.model.networks + 1):
+            for place, stage in enumerate(self.stages):
+                if stage.method is not None:
+                    planned.append((numbered(stage.name, number), stage.method(task).settings.epochs))
+                elif number == 1 and self.n_new is None and self._probes().trains:
+                    later = [s for s in self.stages[place:] if s.method is not None and s.method.sees == "labels"]
+                    planned += [(f"{s.name}-probe", s.method(task).settings.epochs) for s in later if s.method]
+                if until == stage.name:
+                    return planned
+        return planned
 
     def _first_net(self) -> Net:
         net = self.new_net().to(self.mode.device)

@@ -48,6 +48,13 @@ PLANS: Mapping[str, Entry] = {
 }
 """What ``--method`` takes: whole methods, each a list of stages."""
 
+CHOICES: Mapping[str, Mapping[str, Entry | None]] = {
+    "method": PLANS,
+    "pretrain.method": PRETRAINING,
+    "joint.objective": OBJECTIVES,
+}
+"""The settings that name a method, each with what it takes."""
+
 
 def find(kind: Mapping[str, Any], name: str, flag: str) -> Any:
     """The class or function of this name; None for a method that stands for no stage."""
