@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch, mixed, shuffled
 from autonovel.maths.losses import balanced_targets, consistency, cross_entropy, pair_loss
-from autonovel.maths.pairs import PAIR_RULES
+from autonovel.maths.pairs import PAIR_RULES, PairInput
 from autonovel.methods import Method
 from autonovel.models.net import Heads, Net, ProjectedHeads, make_head
 from autonovel.settings import Augment, Recipe
@@ -60,7 +60,8 @@ class Pairs(_Joint):
         new = [scores.softmax(1) for scores in new_scores]
         losses: dict[str, Tensor] = {}
         if s.pair_weight:
-            same = PAIR_RULES[s.pairs](features[0].detach(), s.top_k)
+            given = PairInput(features[0].detach(), ~is_labelled, labels, self._n_new, s.top_k)
+            same = PAIR_RULES[s.pairs](given)
             losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_labelled)
         agreement = consistency(*new)
         if "known" in net.heads:
