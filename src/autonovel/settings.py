@@ -42,6 +42,14 @@ class Augment:
     """How often the colour is dropped."""
     solarise: float = 0.0
     """How often bright pixels are inverted."""
+    equalise: float = 0.0
+    """How often the brightness of each colour is spread evenly over its range."""
+    blur: float = 0.0
+    """How often an image is blurred, by a Gaussian of random width that reaches a twentieth of the side to each side."""
+    cutout: float = 0.0
+    """How often a square is covered with the image's mean colour."""
+    cutout_side: float = 0.5
+    """The side of that square, as a share of the image's side; parts of it may lie outside."""
 
 
 @dataclass(frozen=True)
