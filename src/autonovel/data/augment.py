@@ -11,6 +11,9 @@ from torch.nn import functional as F
 from autonovel.chance import Chance
 from autonovel.settings import Augment
 
+BLUR_WIDTHS = (0.1, 2.0)
+"""Smallest and largest standard deviation of a blur in pixels, as in SimCLR and MoCo v2."""
+
 
 def make_views(
     images: Tensor,
@@ -51,7 +54,18 @@ def _vary(images: Tensor, chance: Chance, settings: Augment, size: int | None) -
         pixels = to_float(_shift(images, chance, settings))
     if settings.jitter or settings.grey or settings.solarise:
         pixels = _recolour(pixels, chance, settings)
+    if settings.equalise:
+        pixels = torch.where(_per_image(chance.coin(settings.equalise)), equalise(pixels), pixels)
+    if settings.blur:
+        sharp = chance.coin(1 - settings.blur)
+        pixels = torch.where(_per_image(sharp), pixels, blur(pixels, chance.uniform(*BLUR_WIDTHS)))
+    if settings.cutout:
+        pixels = _cut_out(pixels, chance, settings)
     return pixels
+
+
+def _per_image(value: Tensor) -> Tensor:
+    return value[:, None, None, None]
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -154,30 +168,26 @@ def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -
 
 def _recolour(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:
     """Brightness, contrast, saturation, hue, dropped colour and inverted highlights."""
-
-    def per_image(value: Tensor) -> Tensor:
-        return value[:, None, None, None]
-
     colour = pixels.shape[1] == 3
 
     def grey_of(x: Tensor) -> Tensor:
         return 0.299 * x[:, 0:1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:3] if colour else x
 
     if settings.jitter:
-        strength, apply = settings.jitter, per_image(chance.coin(settings.jitter_chance))
-        changed = (pixels * per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
+        strength, apply = settings.jitter, _per_image(chance.coin(settings.jitter_chance))
+        changed = (pixels * _per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
         mean = grey_of(changed).mean((1, 2, 3), keepdim=True)
-        changed = (mean + (changed - mean) * per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
+        changed = (mean + (changed - mean) * _per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
         if colour:
             grey = grey_of(changed)
-            changed = (grey + (changed - grey) * per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
+            changed = (grey + (changed - grey) * _per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
             changed = _turn_hue(changed, chance.uniform(-strength / 4, strength / 4) * (2 * math.pi)).clamp(0, 1)
         pixels = torch.where(apply, changed, pixels)
     if settings.grey and colour:
-        pixels = torch.where(per_image(chance.coin(settings.grey)), grey_of(pixels).expand_as(pixels), pixels)
+        pixels = torch.where(_per_image(chance.coin(settings.grey)), grey_of(pixels).expand_as(pixels), pixels)
     if settings.solarise:
         inverted = torch.where(pixels >= 0.5, 1 - pixels, pixels)
-        pixels = torch.where(per_image(chance.coin(settings.solarise)), inverted, pixels)
+        pixels = torch.where(_per_image(chance.coin(settings.solarise)), inverted, pixels)
     return pixels
 
 
@@ -192,3 +202,54 @@ def _turn_hue(pixels: Tensor, angle: Tensor) -> Tensor:
         return own[:, None, None] * a + before[:, None, None] * b + after[:, None, None] * c
 
     return torch.stack([blend(red, green, blue), blend(green, blue, red), blend(blue, red, green)], 1)
+
+
+def blur(pixels: Tensor, sigma: Tensor) -> Tensor:
+    """Blur each image (n, c, h, w) by a Gaussian of its own width (n,), cut off at a twentieth of the side.
+
+    Pixels beyond the border do not count. Each direction is one product with a matrix of weights for every image: the number
+    of operations does not depend on the width, as it would with a sum of shifted images.
+    """
+    n, c, h, w = pixels.shape
+    rows = pixels.permute(0, 2, 3, 1).reshape(n, h, w * c)
+    rows = torch.bmm(_gaussian(sigma, h), rows)
+    columns = rows.view(n, h, w, c).transpose(1, 2).reshape(n, w, h * c)
+    columns = torch.bmm(_gaussian(sigma, w), columns)
+    # a weighted mean may round to more than the largest pixel
+    return columns.view(n, w, h, c).permute(0, 3, 2, 1).clamp(0, 1).contiguous(memory_format=torch.channels_last)
+
+
+def _gaussian(sigma: Tensor, side: int) -> Tensor:
+    """The weight of each place in the blur of each other, (n, side, side); rows sum to one."""
+    places = torch.arange(side, device=sigma.device)
+    apart = (places[:, None] - places[None, :]).abs()
+    weight = torch.exp(apart.square() / (-2 * sigma.square())[:, None, None]) * (apart <= max(1, side // 20))
+    return weight / weight.sum(2, keepdim=True)
+
+
+def equalise(pixels: Tensor) -> Tensor:
+    """Spread the values of each channel (n, c, h, w) so that all brightnesses are about equally frequent.
+
+    A value becomes the share of pixels that are no brighter, counted from the darkest; a channel of one value stays.
+    """
+    n, c, h, w = pixels.shape
+    levels = (pixels.reshape(n * c, h * w) * 255).round().long()
+    counts = pixels.new_zeros(n * c, 256).scatter_add_(1, levels, pixels.new_ones(()).expand(n * c, h * w))
+    below = counts.cumsum(1)
+    darkest = counts.gather(1, levels.amin(1, keepdim=True))
+    spread = (below.gather(1, levels) - darkest) / (h * w - darkest).clamp(min=1)
+    flat = darkest == h * w
+    return torch.where(flat, pixels.reshape(n * c, h * w), spread).view(n, c, h, w)
+
+
+def _cut_out(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:
+    """Cover a square around a random pixel."""
+    h, w = pixels.shape[2:]
+    covered = chance.coin(settings.cutout)[:, None]
+    inside = []
+    for side in (h, w):
+        centre = chance.uniform(0, side)[:, None]
+        places = torch.arange(side, device=pixels.device) + 0.5
+        inside.append(((places - centre).abs() < settings.cutout_side * side / 2) & covered)
+    square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
+    return torch.where(square, pixels.mean((2, 3), keepdim=True), pixels)
