@@ -189,10 +189,9 @@ def slow_blur(image: np.ndarray, sigma: float) -> np.ndarray:
     for y, x in product(range(height), range(width)):
         total = 0.0
         for v, u in product(range(-reach[0], reach[0] + 1), range(-reach[1], reach[1] + 1)):
-            if 0 <= y + v < height and 0 <= x + u < width:
-                weight = math.exp(-(v * v + u * u) / (2 * sigma * sigma))
-                out[:, y, x] += weight * image[:, y + v, x + u]
-                total += weight
+            weight = math.exp(-(v * v + u * u) / (2 * sigma * sigma))
+            out[:, y, x] += weight * image[:, np.clip(y + v, 0, height - 1), np.clip(x + u, 0, width - 1)]
+            total += weight
         out[:, y, x] /= total
     return out
 

@@ -207,24 +207,22 @@ def _turn_hue(pixels: Tensor, angle: Tensor) -> Tensor:
 def blur(pixels: Tensor, sigma: Tensor) -> Tensor:
     """Blur each image (n, c, h, w) by a Gaussian of its own width (n,), cut off at a twentieth of the side.
 
-    Pixels beyond the border do not count. Each direction is one product with a matrix of weights for every image: the number
-    of operations does not depend on the width, as it would with a sum of shifted images.
+    Rows and columns in turn, with the border pixel repeated outside. All images are the channels of one, each with a filter of
+    its own: on a CPU three times as fast as products with matrices of weights, and for large images as a sum of shifted ones.
     """
     n, c, h, w = pixels.shape
-    rows = pixels.permute(0, 2, 3, 1).reshape(n, h, w * c)
-    rows = torch.bmm(_gaussian(sigma, h), rows)
-    columns = rows.view(n, h, w, c).transpose(1, 2).reshape(n, w, h * c)
-    columns = torch.bmm(_gaussian(sigma, w), columns)
+    out = pixels.reshape(1, n * c, h, w)
+    for dim, side in ((2, h), (3, w)):
+        reach = max(1, side // 20)
+        steps = torch.arange(-reach, reach + 1, device=pixels.device)
+        weight = torch.exp(steps.square() / (-2 * sigma.square())[:, None])
+        weight = (weight / weight.sum(1, keepdim=True)).repeat_interleave(c, 0)
+        upright = dim == 2
+        padded = F.pad(out, (0, 0, reach, reach) if upright else (reach, reach, 0, 0), mode="replicate")
+        filters = weight[:, None, :, None] if upright else weight[:, None, None, :]
+        out = F.conv2d(padded, filters, groups=n * c)
     # a weighted mean may round to more than the largest pixel
-    return columns.view(n, w, h, c).permute(0, 3, 2, 1).clamp(0, 1).contiguous(memory_format=torch.channels_last)
-
-
-def _gaussian(sigma: Tensor, side: int) -> Tensor:
-    """The weight of each place in the blur of each other, (n, side, side); rows sum to one."""
-    places = torch.arange(side, device=sigma.device)
-    apart = (places[:, None] - places[None, :]).abs()
-    weight = torch.exp(apart.square() / (-2 * sigma.square())[:, None, None]) * (apart <= max(1, side // 20))
-    return weight / weight.sum(2, keepdim=True)
+    return out.view(n, c, h, w).clamp(0, 1).contiguous(memory_format=torch.channels_last)
 
 
 def equalise(pixels: Tensor) -> Tensor:
