@@ -304,7 +304,7 @@ for name in ("scipy", "sklearn", "matplotlib", "rich", "tyro", "pooch", "pandas"
     sys.modules[name] = None  # importing it now fails
 import autonovel.maths.losses, autonovel.maths.pairs, autonovel.maths.metrics
 import autonovel.recipes, autonovel.engine, autonovel.models
-import autonovel.methods.joint, autonovel.methods.pretrain, autonovel.methods.supervised
+import autonovel.methods.pairs, autonovel.methods.swap, autonovel.methods.rotation, autonovel.methods.supervised
 import autonovel.data.augment, autonovel.data.loader, autonovel.data.images, autonovel.progress
 import torch
 from autonovel.maths.pairs import rank_statistics

@@ -18,12 +18,10 @@ from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.machine import lanes
 from autonovel.machine.device import COMPILE_FROM, Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Rotation
-from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
 from autonovel.recipes import get_recipe
 from autonovel.settings import Augment, Model, Recipe, Swap
+from tests.tiny import joint_method, known_classes, pretraining
 
 KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "adam"]
 
@@ -64,9 +62,9 @@ def trained(
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
         if kind == "rotation":
-            method = Rotation(recipe.pretrain)
+            method = pretraining(recipe)
         else:
-            method = KnownClasses(recipe, data.n_known)
+            method = known_classes(recipe, data.n_known)
             if kind != "supervised":
                 method.prepare(net)
                 method = joint_method(recipe, data.n_known, 2)
@@ -136,7 +134,7 @@ def test_interrupted_training_ends_bit_identical(kind: str) -> None:
     def start() -> tuple[Net, object]:
         with seeded(0):
             net = build(recipe.model, channels=3, size=16)
-            method = Rotation(recipe.pretrain) if kind == "rotation" else KnownClasses(recipe, data.n_known)
+            method = pretraining(recipe) if kind == "rotation" else known_classes(recipe, data.n_known)
             if kind not in ("rotation", "supervised"):
                 method.prepare(net)
                 method = joint_method(recipe, data.n_known, 2)
@@ -203,7 +201,7 @@ def test_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_last_good_s
     data, recipe = tiny_images(), tiny_recipe("supervised", 3)
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
-        method = KnownClasses(recipe, data.n_known)
+        method = known_classes(recipe, data.n_known)
         method.prepare(net)
     memory = Memory()
     images = DeviceImages(data, torch.device("cpu"))
@@ -231,7 +229,7 @@ def test_an_epoch_is_told_before_it_is_kept() -> None:
     data, recipe = tiny_images(), tiny_recipe("supervised", 3)
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
-        method = KnownClasses(recipe, data.n_known)
+        method = known_classes(recipe, data.n_known)
         method.prepare(net)
     train(
         net,
@@ -263,7 +261,7 @@ def test_a_step_is_compiled_when_the_rest_of_the_stage_is_long_enough(
     for mode in (Mode(torch.device("cpu")), Mode(torch.device("cpu"), compiled=True, compile_from=compile_from)):
         with seeded(0):
             net = build(recipe.model, channels=3, size=16)
-            method = KnownClasses(recipe, data.n_known)
+            method = known_classes(recipe, data.n_known)
             method.prepare(net)
         told.clear()
         train(net, method, DeviceImages(data, mode.device), mode, key=(0, "supervised"), on_epoch=told.append)
@@ -314,7 +312,7 @@ def test_a_resumed_training_is_compiled_after_its_first_epoch(monkeypatch: pytes
     def start(on_epoch: Callable[[Epoch], None]) -> None:
         with seeded(0):
             net = build(recipe.model, channels=3, size=16)
-            method = KnownClasses(recipe, 3)
+            method = known_classes(recipe, 3)
             method.prepare(net)
         train(net, method, data, mode, key=(0, "s"), checkpoint=memory, on_epoch=on_epoch, on_message=told.append)
 

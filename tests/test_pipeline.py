@@ -15,7 +15,8 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
-from autonovel.pipeline import Pipeline, look_at, restore
+from autonovel.pipeline import Pipeline
+from autonovel.predict import restore
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
@@ -63,7 +64,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     summary = run.summary
     assert summary["n_known"] == 5
     assert summary["n_new"] == 5
-    assert summary["images"] == {"known": len(images) - hidden, "unlabelled": hidden}
+    assert summary["images"] == {"labelled": len(images) - hidden, "unlabelled": hidden}
     assert 0.2 <= summary["acc_new"] <= 1
     assert set(summary["test"]) == {"separate", "single", "fixed"}
     assert set(summary["seconds"]) == {"pretrain", "supervised", "joint", "total"}
@@ -73,8 +74,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     assert json.loads((run.path / "config.json").read_text())["run"]["recipe"]["joint"]["objective"] == objective
     # the saved network gives the saved answers
     mode = Mode.of("cpu")
-    net, recipe = restore(run, mode)
-    answers = look_at(net, recipe, images.subset(~images.is_labelled), mode)
+    answers = restore(run, mode).answers(images.subset(~images.is_labelled))
     assert answers.new is not None
     assert answers.new.argmax(1).tolist() == run.labels.tolist()
     assert answers.joint.shape == (hidden, 10)
@@ -145,8 +145,7 @@ def test_a_cosine_head_of_another_temperature_is_not_taken_over(cifar, tmp_path:
     first = discover(cifar, tmp_path / "first", recipe)
     same = discover(cifar, tmp_path / "same", recipe, seed=1, start_from=first.path)
     assert {m["stage"] for m in same.metrics} == {"joint"}
-    swap = replace(recipe.joint.swap, temperature=0.5 * recipe.joint.swap.temperature)
-    colder = replace(recipe, joint=replace(recipe.joint, swap=swap))
+    colder = replace(recipe, model=replace(recipe.model, temperature=0.5 * recipe.model.temperature))
     second = discover(cifar, tmp_path / "second", colder, start_from=first.path)
     assert {m["stage"] for m in second.metrics} == {"supervised", "joint"}
 
@@ -241,8 +240,7 @@ def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str,
     assert set(run.summary["test"]) == {"separate", "single", "fixed"}
     images, _ = cifar
     mode = Mode.of("cpu")
-    net, kept = restore(run, mode)
-    answers = look_at(net, kept, images.subset(~images.is_labelled), mode)
+    answers = restore(run, mode).answers(images.subset(~images.is_labelled))
     assert answers.new is not None
     assert answers.new.argmax(1).tolist() == run.labels.tolist()
     assert answers.joint.shape == (100, 10)

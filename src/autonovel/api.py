@@ -20,8 +20,8 @@ from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.pipeline import Pipeline, look_at, read_estimate, restore
-from autonovel.predict import Answers
+from autonovel.pipeline import Pipeline, read_estimate
+from autonovel.predict import Answers, restore
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe, side_for
 from autonovel.report.plots import draw_estimate
@@ -232,8 +232,7 @@ class AutoNovel:
                 seed=self.seed,
                 device=self.device,
             )
-            self._mode = Mode.of(self.device)
-            self._net, self._recipe = restore(run, self._mode)
+            self._trained = restore(run, Mode.of(self.device))
             self.summary_ = run.summary
             found = run.labels
         self.n_new_: int = self.summary_["n_new"]
@@ -261,12 +260,12 @@ class AutoNovel:
         return cluster_accuracy(np.asarray(y), self.predict(X))
 
     def _answers(self, X: npt.ArrayLike) -> Answers:
-        if not hasattr(self, "_net"):
+        if not hasattr(self, "_trained"):
             raise InputError("This AutoNovel has not been fitted; call fit(X, y) first.")
         images = ImageSet.from_arrays(X)
         if images.images.shape[1:] != self._shape:
             raise InputError(f"The images have shape {images.images.shape[1:]}; the model was fitted on {self._shape}.")
-        return look_at(self._net, self._recipe, images, self._mode)
+        return self._trained.answers(images)
 
 
 def _class_labels(y: npt.NDArray[Any], class_names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:

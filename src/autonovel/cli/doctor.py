@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 
 def examine() -> Iterator[str]:
@@ -15,14 +17,11 @@ def examine() -> Iterator[str]:
 
     import autonovel
     from autonovel.data.images import ImageSet
-    from autonovel.data.loader import DeviceImages, free_memory
-    from autonovel.engine import train
+    from autonovel.data.loader import free_memory
     from autonovel.machine.cache_folder import user_cache
-    from autonovel.machine.device import Mode
-    from autonovel.methods.joint import joint_method
-    from autonovel.methods.supervised import KnownClasses
-    from autonovel.models.net import build
+    from autonovel.pipeline import Pipeline
     from autonovel.recipes import get_recipe
+    from autonovel.runs.folder import Run
 
     yield f"autonovel {autonovel.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
     memory = free_memory(torch.device("cpu")) / 2**30
@@ -44,16 +43,11 @@ def examine() -> Iterator[str]:
             __import__(package)
         except ImportError:
             yield f"missing: {package} ({use}); pip install {'scikit-learn' if package == 'sklearn' else package}"
-    mode = Mode.of()
     rng = np.random.default_rng(0)
     data = ImageSet.from_arrays(rng.integers(0, 255, (64, 16, 16), dtype=np.uint8), np.repeat([0, 1, -1, -1], 16))
     recipe = get_recipe("digits", "fast")
-    images = DeviceImages(data, mode.device)
-    net = build(recipe.model, channels=1, size=16)
-    KnownClasses(recipe, 2).prepare(net)
-    method = joint_method(recipe, 2, 2)
-    method.prepare(net)
-    net.to(mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     started = time.perf_counter()
-    train(net, method, images, mode, key=(0, "joint"))
-    yield f"training works on {mode.device}: {recipe.joint.epochs} short epochs in {time.perf_counter() - started:.1f} s"
+    with tempfile.TemporaryDirectory() as folder:
+        job = Pipeline(data, replace(recipe, model=replace(recipe.model, networks=1)), n_new=2)
+        job.run(Run(folder))
+    yield f"training works on {job.mode.device}: a tiny run took {time.perf_counter() - started:.1f} s"

@@ -163,6 +163,16 @@ class Run:
                 f"The file {self.path / name} cannot be read ({error}); delete it to compute it again."
             ) from error
 
+    def read_metadata(self, name: str) -> dict[str, str]:
+        """The metadata of a .safetensors file, without its tensors."""
+        try:
+            with safe_open(self.path / name, "pt") as file:
+                return dict(file.metadata() or {})
+        except (SafetensorError, OSError) as error:
+            raise InputError(
+                f"The file {self.path / name} cannot be read ({error}); delete it to compute it again."
+            ) from error
+
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
         return (self.path / name).exists()
@@ -277,6 +287,10 @@ class SharedRun(Run):
         """The content of a JSON file."""
         return self._world.from_first(lambda: self._own.read_json(name))
 
+    def read_metadata(self, name: str) -> dict[str, str]:
+        """The metadata of a .safetensors file."""
+        return self._world.from_first(lambda: self._own.read_metadata(name))
+
     def read_tensors(self, name: str) -> tuple[State, dict[str, str]]:
         """Tensors and metadata of a .safetensors file."""
         return self._world.from_first(lambda: self._own.read_tensors(name))
@@ -343,6 +357,11 @@ class StageCheckpoint:
 
     def __init__(self, run: Run, stage: str) -> None:
         self._run, self._name = run, f"state/{stage}.safetensors"
+
+    @property
+    def epochs_done(self) -> int:
+        """How many epochs the kept state has behind it; 0 where there is none."""
+        return int(self._run.read_metadata(self._name)["epochs_done"]) if self._run.has(self._name) else 0
 
     def load(self) -> tuple[State, int] | None:
         """State and number of epochs done, if any."""

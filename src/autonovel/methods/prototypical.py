@@ -1,4 +1,4 @@
-"""Stage 1: a representation before any class is learned."""
+"""Pre-training by episodes over the known classes."""
 
 from __future__ import annotations
 
@@ -7,51 +7,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from autonovel.chance import host_generator
-from autonovel.data.augment import make_view, quarter_turns
-from autonovel.data.loader import Batch, shuffled
+from autonovel.data.augment import make_view
+from autonovel.data.loader import Batch
 from autonovel.errors import InputError
-from autonovel.models.layers import Linear
+from autonovel.methods.base import Method, Seen, Task
 from autonovel.models.net import Net
 from autonovel.settings import Pretrain
 
 
-class Rotation:
-    """RotNet (Gidaris et al., 2018): tell by how many quarter turns an image was rotated. Uses no labels."""
-
-    def __init__(self, settings: Pretrain) -> None:
-        self.settings = settings
-
-    def prepare(self, net: Net) -> None:
-        """Add a head for the four rotations."""
-        net.heads["pretext"] = Linear(net.n_features, 4)
-
-    def order(self, labels: Tensor, *key: object) -> Tensor:
-        """One shuffled pass over all images."""
-        return shuffled(torch.arange(len(labels)), self.settings.batch, *key)
-
-    def ramp(self, epoch: int) -> float:
-        """Not used."""
-        return 1.0
-
-    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
-        """One of each image, in all four rotations."""
-        return [quarter_turns(make_view(batch.images, key, batch.index, self.settings.augment))]
-
-    def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy over the four rotations of every image in the batch."""
-        scores = net.head("pretext", net.features_of(seen)[0])
-        turns = torch.arange(4, device=scores.device).repeat_interleave(len(labels))
-        return {"rotation": F.cross_entropy(scores, turns)}
-
-
-class Prototypical:
+class Prototypical(Method):
     """Prototypical networks (Snell et al., 2017): recognise a known class by the nearest mean of a few examples."""
 
-    def __init__(self, settings: Pretrain) -> None:
-        self.settings = settings
+    sees = "labels"
+    whole_batches = True
+    settings: Pretrain
 
-    def prepare(self, net: Net) -> None:
-        """No head: classes are recognised by distance."""
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.settings = task.recipe.pretrain
 
     def order(self, labels: Tensor, *key: object) -> Tensor:
         """Episodes: rows of ways x (shots + queries) images, class by class."""
@@ -73,20 +46,16 @@ class Prototypical:
             rows.append(torch.cat(picks))
         return torch.stack(rows)
 
-    def ramp(self, epoch: int) -> float:
-        """Not used."""
-        return 1.0
-
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """One of each image."""
         # the step number is not in the key, so an image's variation would repeat within an epoch: mix in its neighbour
         index = batch.index + 7919 * batch.places[:1]
         return [make_view(batch.images, key, index, self.settings.augment)]
 
-    def losses(self, net: Net, seen: list[Tensor], labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
+    def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy of the queries over minus the squared distances to the prototypes."""
         per_class = self.settings.shots + self.settings.queries
-        z = net.features_of(seen)[0].view(-1, per_class, net.n_features)
+        z = net.features_of(seen.views)[0].view(-1, per_class, net.n_features)
         prototypes = z[:, : self.settings.shots].mean(1)
         queries = z[:, self.settings.shots :].reshape(-1, net.n_features)
         # squared distances less the term that is the same for all classes
