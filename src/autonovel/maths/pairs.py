@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 from torch import Tensor
@@ -20,10 +21,13 @@ from autonovel.errors import InputError
 class PairInput:
     """What a rule may look at; each takes what it needs.
 
+    A rule of your own is part of a training step that is compiled and captured on a GPU: it must give float (n, n) on the device
+    of the features by operations on whole tensors, without asking for their values.
+
     Attributes:
         features: float (n, d) of the first view, without gradient.
         mask: bool (n,), the unlabelled images. Pairs of others are ignored later, whatever the rule says of them.
-        clusters: int64 (n,), the cluster of each image when the whole pile was last clustered.
+        clusters: int64 (n,), the cluster of each image when the whole pile was last clustered (kmeans-all), else -1.
         n_new: the number of new classes.
         top_k: how many of the largest features rank and soft compare.
         threshold: the cosine from which cosine takes two images for the same class.
@@ -153,3 +157,17 @@ PAIR_RULES: dict[str, PairRule] = {
     "kmeans-batch": lambda x: same_cluster(cluster_batch(x.features, x.mask, x.n_new)),
     "kmeans-all": lambda x: same_cluster(x.clusters),
 }
+
+
+def find_rule(name: str) -> PairRule:
+    """The rule of this name, or the function that MODULE:FUNCTION names."""
+    if name in PAIR_RULES:
+        return PAIR_RULES[name]
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise InputError(f"--joint.pairs is '{name}'; choose one of {', '.join(PAIR_RULES)}, or MODULE:FUNCTION.")
+    try:
+        rule: PairRule = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"--joint.pairs is '{name}', but that cannot be imported ({error}).") from None
+    return rule
