@@ -156,7 +156,7 @@ class Plan:
             settings = replace(recipe.estimate, method=method)
             result = estimate_from(features, plan, self.images, settings, 0, self.mode.device)
             seconds = round(time.perf_counter() - started, 2)
-            found[method] = {"n_new": result.n_new, "interval": list(result.interval), "seconds": seconds}
+            found[method] = {"n_new": result.n_new, "interval": result.interval, "seconds": seconds}
         n_probes = self.images.n_known - plan.n_train
         self._write({"estimates": found, "n_true": self._n_new, "n_probes": n_probes, "seed": 0, "recipe": "best"})
 

@@ -24,7 +24,7 @@ from autonovel.data.loader import DeviceImages
 from autonovel.engine import Epoch, _Step, train
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.machine.lanes import own_place
+from autonovel.machine.lanes import own_lane
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.optimiser import make_optimiser
@@ -95,7 +95,7 @@ def profile(stage: str, data: ImageSet, mode: Mode) -> None:
     net.precision = mode.precision
     order = method.order(images.labels.cpu(), 0)
     optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], method.settings)
-    with own_place(mode.device, mode.world, frozen=method.settings.train_from != "all") as ahead:
+    with own_lane(mode.device, mode.world, frozen=method.settings.train_from != "all") as ahead:
         step = _Step(net, method, images, optimiser, mode, order.shape, ahead)
         step.run_epoch(order, 0, 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:

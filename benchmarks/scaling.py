@@ -73,8 +73,7 @@ def seconds_of_a_sum(mode: Mode, numbers: int) -> float:
 
 
 def work(args: argparse.Namespace) -> None:
-    join(args.device)
-    mode = replace(Mode.of(args.device), compile_from=0.0)
+    mode = replace(Mode.of(args.device, join(args.device)), compile_from=0.0)
     rng = np.random.default_rng(0)
     labels = np.where(np.arange(args.images) % 10 < 5, np.arange(args.images) % 10, -1)
     data = ImageSet.from_arrays(rng.integers(0, 256, (args.images, 32, 32, 3), dtype=np.uint8), labels)

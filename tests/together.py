@@ -1,4 +1,4 @@
-"""What the processes of tests/test_distributed.py do: ``python -m tests.together FILE`` in each of two processes."""
+"""What the processes of tests/machine/test_processes.py do: ``python -m tests.together FILE`` in each of two processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
 from autonovel.engine import train
 from autonovel.machine.device import Mode
-from autonovel.machine.processes import Jobs, current, end, join, leave
+from autonovel.machine.processes import ALONE, World, end, join, leave
 from autonovel.maths.estimate import estimate_classes
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
@@ -28,7 +28,7 @@ from tests.tiny import joint_method, known_classes, pretraining
 
 KINDS = ["rotation", "prototypical", "supervised", "pairs", "incremental", "mlp", "swap", "adam", "streamed"]
 """Kinds of training that give in several processes what they give in one."""
-LONG = ["rotation", "supervised", "incremental", "swap"]
+LONG = ["incremental", "swap"]
 """Those that are followed for more than 20 steps in single precision."""
 
 ESTIMATORS = ["calibrated", "paper", "silhouette"]
@@ -61,7 +61,16 @@ def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
             sync_norm=kind != "local",
             temperature=0.4,
         ),
-        pretrain=replace(recipe.pretrain, lr=lr, batch=15, ways=3, shots=2, queries=3, episodes=3),
+        pretrain=replace(
+            recipe.pretrain,
+            method="prototypical" if kind == "prototypical" else "rotation",
+            lr=lr,
+            batch=15,
+            ways=3,
+            shots=2,
+            queries=3,
+            episodes=3,
+        ),
         supervised=replace(recipe.supervised, lr=lr, batch=15, train_from="layer2"),
         # softer than usual: sharp targets would magnify the rounding of single precision
         joint=replace(joint, swap=replace(joint.swap, small_views=0, epsilon=0.2)),
@@ -81,9 +90,9 @@ def prepare(recipe: Recipe, kind: str, data: ImageSet) -> tuple[Net, Method]:
     return net, method
 
 
-def exact() -> Mode:
+def exact(world: World = ALONE) -> Mode:
     """On the CPU in float32, also where it has bfloat16: rounding would hide an error."""
-    return replace(Mode.of("cpu"), precision=torch.float32)
+    return replace(Mode.of("cpu", world), precision=torch.float32)
 
 
 def train_kind(kind: str, mode: Mode, epochs: int, lr: float) -> dict[str, object]:
@@ -108,32 +117,36 @@ def long(kind: str, mode: Mode) -> dict[str, object]:
     return train_kind(kind, mode, epochs=7, lr=1e-5)
 
 
-def estimate(method: str) -> dict[str, object]:
+def estimate(method: str, world: World = ALONE) -> dict[str, object]:
     generator = torch.Generator().manual_seed(0)
     classes = torch.arange(16).repeat_interleave(12)
     points = 4 * torch.randn(16, 6, generator=generator)[classes] + torch.randn(len(classes), 6, generator=generator)
     known = classes < 10
     settings = Estimate(restarts=2, splits=3, probe_draws=20)
     found = estimate_classes(
-        points[known], classes[known], points[~known], max_new=12, method=method, settings=settings
+        points[known],
+        classes[known],
+        points[~known],
+        max_new=12,
+        method=method,
+        settings=settings,
+        run_jobs=world.share_out,
     )
     return json.loads(json.dumps(asdict(found)))
 
 
 def main() -> None:
-    join("cpu")
-    mode, world = exact(), current()
+    world = join("cpu")
+    assert join("cpu") == world  # a second time changes nothing
+    mode = exact(world)
     found = {
         "short": {kind: short(kind, mode) for kind in [*KINDS, "local"]},
         "long": {kind: long(kind, mode) for kind in LONG},
-        "estimates": {method: estimate(method) for method in ESTIMATORS},
+        "estimates": {method: estimate(method, world) for method in ESTIMATORS},
     }
     # what every process found, as a number
     digest = hashlib.blake2b(json.dumps(found).encode()).hexdigest()
-    jobs = Jobs[tuple[int, str]](world)
-    for _ in range(world.size):
-        jobs.do(lambda: (world.rank, digest))
-    everyone = jobs.results()
+    everyone = world.share_out((lambda: (world.rank, digest)) for _ in range(world.size))
     found["ranks"] = [rank for rank, _ in everyone]
     found["alike"] = [theirs == digest for _, theirs in everyone]
     found["told"] = world.from_first(lambda: f"by {world.rank}")

@@ -16,13 +16,12 @@ weights, the optimiser's memory and the number of epochs done.
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -33,11 +32,9 @@ from torch import Tensor
 from autonovel.chance import make_key
 from autonovel.data.loader import Batch, Images
 from autonovel.errors import AutonovelWarning, TrainingError
-from autonovel.machine import cpu
-from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.capture import recording
-from autonovel.machine.device import Mode
-from autonovel.machine.lanes import Ahead, own_place, room
+from autonovel.machine.device import Mode, compiler_settings
+from autonovel.machine.lanes import Ahead, own_lane, room
 from autonovel.machine.processes import World
 from autonovel.methods.base import Look, Method, Seen
 from autonovel.models.net import Net
@@ -102,8 +99,6 @@ def train(
     net.train()
     method.to(mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     net.precision = mode.precision_for(data.side)
-    if mode.device.type == "cpu":
-        cpu.keep_memory()
     optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], settings)
     done = 0
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
@@ -114,7 +109,7 @@ def train(
     first = done
     shape = method.order(labels, *key, 0).shape
     frozen = settings.train_from != "all"
-    with own_place(mode.device, mode.world, frozen=frozen) as ahead, _divided(net, mode.world, shape[1]):
+    with own_lane(mode.device, mode.world, frozen=frozen) as ahead, _divided(net, mode.world, shape[1]):
 
         def make_step(mode: Mode) -> _Step:
             return _Step(net, method, data, optimiser, mode, shape, ahead)
@@ -207,31 +202,31 @@ class _Step:
         self._order = torch.zeros(shape, dtype=torch.int64, device=device)
         self._lrs = torch.zeros(shape[0], device=device)
         self._number = torch.zeros(1, dtype=torch.int64, device=device)
-        self._key = torch.zeros((), dtype=torch.int64, device=device)
+        self._keys = torch.zeros(shape[0], dtype=torch.int64, device=device)
         self._ramp = torch.zeros((), device=device)
         self._sums: dict[str, Tensor] = {}
         self._see, self._losses = self._make_seen, self._compute_losses
         if mode.compiled:
-            # what is compiled is kept for the runs to come; torch's own place for it is emptied when the machine restarts
-            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "compiled"))
-            # each stage and run is a program of its own; the compiler's default limit takes that for an accident
-            torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             # A step whose first blocks are frozen is many small operations, which are launched in groups; for large ones
             # grouping costs more than it saves (joint training 9 % faster, rotation 5 % slower on an H200).
             options: dict[str, Any] = {"combo_kernels": settings.train_from != "all"}
             # the batch is gathered outside: what is compiled does not depend on the number of images, and is kept for others
-            self._see = torch.compile(self._make_seen, dynamic=False, fullgraph=True, options=options)
-            if mode.compile_losses:
-                self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True, options=options)
+            with compiler_settings():
+                self._see = torch.compile(self._make_seen, dynamic=False, fullgraph=True, options=options)
+                if mode.compile_losses:
+                    self._losses = torch.compile(self._compute_losses, dynamic=False, fullgraph=True, options=options)
         self._go: Callable[[], None] = self._advance
         self._ahead = ahead
         self._share = mode.world.share_of(shape[1])
         data.reserve(shape[1] if self._share is None else self._share.n)
+        # the step is compiled when it is first called
+        compiling = compiler_settings() if mode.compiled else nullcontext()
         if mode.device.type == "cpu":
-            self._warm_up()
+            with compiling:
+                self._warm_up()
             return
         # shapes never change, so it pays to let cuDNN try its algorithms; the choice is frozen into the captured step
-        with _setting_up, _set(torch.backends.cudnn, "benchmark", True):
+        with _setting_up, _set(torch.backends.cudnn, "benchmark", True), compiling:
             self._warm_up()
 
     def run_epoch(self, order: Tensor, number: int, key: int) -> dict[str, float | list[float]]:
@@ -240,7 +235,8 @@ class _Step:
         self._order.copy_(order, non_blocking=True)
         self._lrs.copy_(torch.tensor([settings.lr_at(number + i / steps) for i in range(steps)]))
         self._number.zero_()
-        self._key.fill_(key)
+        # a key for every step: an image that an epoch shows several times is varied anew each time
+        self._keys.copy_(torch.tensor([make_key(key, i) for i in range(steps)]))
         self._ramp.fill_(self._method.ramp(number))
         for total in self._sums.values():
             total.zero_()
@@ -254,8 +250,8 @@ class _Step:
                 self._go()
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
-    def _make_seen(self, batch: Batch) -> list[Tensor]:
-        return self._net.through_frozen(self._method.views(batch, self._key))
+    def _make_seen(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        return self._net.through_frozen(self._method.views(batch, key))
 
     def _compute_losses(self, seen: Seen) -> tuple[Tensor, dict[str, Tensor]]:
         losses = self._method.losses(self._net, seen, self._ramp)
@@ -281,13 +277,13 @@ class _Step:
     def _next(self) -> list[Tensor]:
         """What the next step learns from: views, labels, index and learning rate. Nothing in it depends on what is learned."""
         index = self._order.index_select(0, self._number)[0]
-        lr = self._lrs.index_select(0, self._number)[0]
+        lr, key = (table.index_select(0, self._number)[0] for table in (self._lrs, self._keys))
         self._number += 1
         if self._share is None:
             batch = self._data.batch(index)
         else:
             batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
-        return [*self._see(batch), batch.labels, batch.places, lr]
+        return [*self._see(batch, key), batch.labels, batch.places, lr]
 
     def _learn(self, shown: list[Tensor]) -> None:
         *views, labels, index, lr = shown

@@ -1,8 +1,9 @@
 """The rules that move weights against their gradients.
 
-They call the same fused operations as torch.optim, of which they are a part: one learning rate, one kind of tensor, memory
-that is there from the start. torch.optim imports torch's compiler when the first optimiser is made, which takes one to four
-seconds before the first step, and asks on every step what never changes here.
+They are the part of torch.optim that is needed here (one learning rate, one kind of tensor, memory that exists from the
+start), and call the same fused operations. torch.optim itself imports torch's compiler when the first optimiser is made,
+which takes one to four seconds before the first step, and checks on every step what never changes here. The fused operations
+are private to torch; where a version of torch does not have them, torch.optim does the work.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from autonovel.settings import Training
 
 
 class Optimiser(Protocol):
-    """A rule with the weights it moves. Nothing of it is ever replaced, so that it can be kept, restored and captured.
+    """A rule with the weights it moves. Its tensors are changed in place only, so that they can be saved, restored and captured.
 
     Attributes:
         weights: what is moved.
@@ -34,6 +35,9 @@ class Optimiser(Protocol):
 
 class SGD:
     """Gradient descent with momentum, and weight decay as a part of the gradient."""
+
+    NEEDS = ("_fused_sgd_",)
+    """What it uses of torch's private functions."""
 
     def __init__(self, weights: list[Tensor], settings: Training) -> None:
         self.weights, self.lr = weights, _lr_of(weights, settings)
@@ -62,6 +66,8 @@ class SGD:
 class Adam:
     """Adam (Kingma and Ba, 2015), with weight decay as a part of the gradient."""
 
+    NEEDS = ("_fused_adam_", "_foreach_add_")
+    """What it uses of torch's private functions."""
     BETAS, EPSILON = (0.9, 0.999), 1e-8
 
     def __init__(self, weights: list[Tensor], settings: Training) -> None:
@@ -96,9 +102,43 @@ class Adam:
         )
 
 
+class TorchOptim:
+    """A rule carried out by torch.optim, with the weights, learning rate and memory of the rule itself."""
+
+    def __init__(self, rule: SGD | Adam, settings: Training) -> None:
+        self.weights, self.lr, self.memory = rule.weights, rule.lr, rule.memory
+        decay = settings.weight_decay
+        if isinstance(rule, Adam):
+            self._optim: torch.optim.Optimizer = torch.optim.Adam(
+                rule.weights,
+                lr=self.lr,
+                betas=rule.BETAS,
+                eps=rule.EPSILON,
+                weight_decay=decay,
+                foreach=False,
+                capturable=self.lr.device.type == "cuda",
+            )
+        else:
+            self._optim = torch.optim.SGD(
+                rule.weights,
+                lr=self.lr,
+                momentum=settings.momentum,
+                weight_decay=decay,
+                nesterov=settings.nesterov,
+                foreach=False,
+            )
+        for i, weight in enumerate(self.weights):  # what it would make on its first step, and then changes in place
+            self._optim.state[weight] = {name: kept[i] for name, kept in self.memory.items()}
+
+    def step(self) -> None:
+        """Move every weight that has a gradient."""
+        self._optim.step()
+
+
 def make_optimiser(weights: list[Tensor], settings: Training) -> Optimiser:
     """The rule that the settings name."""
-    return (Adam if settings.optimiser == "adam" else SGD)(weights, settings)
+    rule = (Adam if settings.optimiser == "adam" else SGD)(weights, settings)
+    return rule if all(hasattr(torch, name) for name in rule.NEEDS) else TorchOptim(rule, settings)
 
 
 def _lr_of(weights: list[Tensor], settings: Training) -> Tensor:
@@ -106,6 +146,6 @@ def _lr_of(weights: list[Tensor], settings: Training) -> Tensor:
 
 
 def _with_gradients(weights: list[Tensor]) -> tuple[list[int], list[Tensor]]:
-    """Where in the list weights with a gradient are, and the gradients."""
+    """The positions of the weights that have a gradient, and their gradients."""
     found = [(i, w.grad) for i, w in enumerate(weights) if w.grad is not None]
     return [i for i, _ in found], [gradient for _, gradient in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -30,7 +30,9 @@ from autonovel.predict import Answers, Trained, answer_together
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Reporter
 from autonovel.recipes import Facts, fit_to_data
-from autonovel.runs.folder import PREDICTION_FIELDS, Run, StageCheckpoint
+from autonovel.runs.answers import ImageRecord, Prediction
+from autonovel.runs.folder import Run
+from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
@@ -95,7 +97,7 @@ class Pipeline:
         if truth is not None and len(truth.labels) != len(self.data):
             raise InputError(f"The truth has {len(truth.labels)} labels for {len(self.data)} images; give one each.")
         config = config_of(self.data, self.recipe, self.n_new, self.seed)
-        with run.claim(config):
+        with run.claim(config, {"recipe": Recipe().to_dict()}):
             if run.finished:
                 self.reporter.message(
                     f"{run.path} is finished already; delete the folder or choose another one to run again."
@@ -148,7 +150,9 @@ class _Walk:
         self.seconds: dict[str, float] = {}
         self.estimate: ClassEstimate | None = None
         self.unlabelled = np.flatnonzero(~self.data.is_labelled)
-        self.images: Images = put_on(self.mode.device, self.data, size=self.recipe.model.size)
+        self.images: Images = put_on(
+            self.mode.device, self.data, size=self.recipe.model.size, sharers=self.mode.world.local_size
+        )
         if not isinstance(self.images, DeviceImages):
             self.reporter.message("The images do not fit into the free memory and are streamed from disk.")
 
@@ -271,14 +275,13 @@ class _Walk:
         index = np.concatenate([probes.index, self.unlabelled])
         features = answer_together(source, self.images, self.mode, index).features
         with not_captured(self.mode.device):
-            found = estimate_from(features, probes, self.data, self.recipe.estimate, self.seed, self.mode.device)
+            found = estimate_from(features, probes, self.data, self.recipe.estimate, self.seed, self.mode)
         # several processes must agree, although a GPU may round a close decision either way
         self.estimate = estimate = self.mode.world.from_first(lambda: found)
         self.n_new = estimate.n_new
         self.seconds["estimate"] = spent + time.perf_counter() - started
         self.run.write_json("estimate.json", plain(asdict(estimate)) | {"seconds": self.seconds["estimate"]})
-        low, high = estimate.interval
-        self.reporter.message(f"estimate ({estimate.method}): {estimate.n_new} new classes, between {low} and {high}")
+        self.reporter.message(f"estimate: {estimate}")
 
     def _together(self, net: Net) -> Net | Consensus:
         """The network, or it and the further ones that the recipe asks for as one."""
@@ -308,7 +311,7 @@ class _Walk:
             "n_known": self.data.n_known,
             "n_new": self.n_new,
             "n_new_estimated": None if estimate is None else estimate.n_new,
-            "n_new_interval": None if estimate is None else list(estimate.interval),
+            "n_new_interval": None if estimate is None or estimate.interval is None else list(estimate.interval),
             "images": {"labelled": labelled, "unlabelled": len(self.data) - labelled},
             "cluster_sizes": np.bincount(found.new.argmax(1).numpy(), minlength=found.new.shape[1]).tolist(),
             "device": describe_device(self.mode, self.recipe.model.size or self.data.images.shape[1]),
@@ -321,18 +324,23 @@ class _Walk:
 
     def _write(self, found: Answers, summary: dict[str, Any]) -> None:
         assert found.new is not None
-        run = self.run
+        run, data = self.run, self.data
         chance, cluster = found.new.max(1)
-        ids = [self.data.ids[i] for i in self.unlabelled.tolist()]
-        rows = [
-            (name, c, f"new {c}", f"{p:.4f}", 0)
-            for name, c, p in zip(ids, cluster.tolist(), chance.tolist(), strict=True)
-        ]
-        run.write_rows("predictions.csv", PREDICTION_FIELDS, rows)
+        ids = [data.ids[i] for i in self.unlabelled.tolist()]
+        rows = zip(ids, cluster.tolist(), chance.tolist(), strict=True)
+        run.write_predictions(Prediction(image, c, f"new {c}", p, False) for image, c, p in rows)
+        run.write_images(_records(data))
         run.write_array("features.npy", found.features.numpy().astype(np.float16))
+        run.write_thumbnails(data.images)
         if not run.has("names.json"):
             run.write_json("names.json", {})
         run.write_json("summary.json", plain(summary))  # last: its presence says that all is there
+
+
+def _records(data: ImageSet) -> Iterator[ImageRecord]:
+    for i, image in enumerate(data.ids):
+        label = None if data.labels[i] < 0 else data.class_names[data.labels[i]]
+        yield ImageRecord(image, "", "", label)
 
 
 class _Look:

@@ -13,6 +13,7 @@ from torch import Tensor
 from autonovel.chance import host_generator
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.errors import AutonovelWarning, InputError
+from autonovel.machine.device import Mode
 from autonovel.maths.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
 from autonovel.settings import Estimate
 
@@ -60,7 +61,7 @@ def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None)
 
 
 def estimate_from(
-    features: Tensor, plan: ProbePlan, data: ImageSet, settings: Estimate, seed: int, device: torch.device
+    features: Tensor, plan: ProbePlan, data: ImageSet, settings: Estimate, seed: int, mode: Mode
 ) -> ClassEstimate:
     """The number of new classes, from features of the probe images followed by those of the unlabelled ones."""
     n_probe = len(plan.index)
@@ -73,7 +74,7 @@ def estimate_from(
             stacklevel=2,
         )
         method = "silhouette"
-    features = features.to(device)
+    features = features.to(mode.device)
     return estimate_classes(
         features[:n_probe],
         data.labels[plan.index],
@@ -83,6 +84,7 @@ def estimate_from(
         settings=settings,
         seed=seed,
         probe_groups=plan.groups,
+        run_jobs=mode.world.share_out,
     )
 
 

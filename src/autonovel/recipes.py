@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autonovel.errors import InputError
+from autonovel.errors import unknown
 from autonovel.settings import Augment, Contrast, Estimate, Joint, Model, Pretrain, Recipe, Supervised, Swap
 
 PRESETS = ("paper", "reference", "fast")
@@ -301,7 +301,7 @@ def get_recipe(name: str, preset: str = "paper") -> Recipe:
     50.0
     """
     if name not in _RECIPES:
-        raise InputError(f"There is no recipe '{name}'; choose one of {', '.join(_RECIPES)}.")
+        raise unknown("recipe", name, _RECIPES)
     if preset not in PRESETS:
-        raise InputError(f"There is no preset '{preset}'; choose one of {', '.join(PRESETS)}.")
+        raise unknown("preset", preset, PRESETS)
     return replace(_RECIPES[name][1](preset), preset=preset)

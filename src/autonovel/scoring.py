@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.machine.processes import Jobs
 from autonovel.maths import metrics
 from autonovel.maths.kmeans import kmeans
 from autonovel.predict import Answers, Trained, answer_together
@@ -62,14 +62,13 @@ def score(
             actual, kmeans(vectors.to(mode.device), len(present), seed=seed).labels.cpu().numpy()
         )
 
-    jobs = Jobs[float](mode.world)
-    for vectors in points.values():
-        jobs.do(baseline, vectors)
-    result["kmeans"] |= dict(zip(points, jobs.results(), strict=True))
+    jobs = (partial(baseline, vectors) for vectors in points.values())
+    result["kmeans"] |= dict(zip(points, mode.world.share_out(jobs), strict=True))
     if truth.test_images is not None and truth.test_labels is not None and len(truth.test_labels):
         test = ImageSet.from_arrays(truth.test_images)
         # where the training images were brought to another size, those of the test split follow
         size = 0 if test.images.shape[1:] == data.images.shape[1:] else data.images.shape[1]
-        answers = answer_together(trained.net, put_on(mode.device, test, size=trained.size or size), mode)
+        shown = put_on(mode.device, test, size=trained.size or size, sharers=mode.world.local_size)
+        answers = answer_together(trained.net, shown, mode)
         result["test"] = metrics.joint_scores(truth.test_labels, answers.joint.argmax(1).numpy(), n_known)
     return result

@@ -23,8 +23,9 @@ from autonovel.cli.main import main
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.machine.launch import Launch, launched
-from autonovel.machine.processes import ALONE, Jobs, Share, World, current, may_speak
-from autonovel.runs.folder import SharedRun, load
+from autonovel.machine.processes import ALONE, Share, World, join, may_speak
+from autonovel.runs.folder import load
+from autonovel.runs.shared import SharedRun
 from tests.small_data import write_small_cifar10
 from tests.together import ESTIMATORS, KINDS, LONG, estimate, exact, long, short, train_kind
 
@@ -75,17 +76,14 @@ def test_every_row_belongs_to_one_process(total: int, size: int) -> None:
 
 
 def test_alone_nothing_is_shared() -> None:
-    assert current() is ALONE
+    assert join("cpu") is ALONE  # torchrun has not started this
     assert ALONE.share_of(1) is None
     assert ALONE.from_first(lambda: 3) == 3
-    jobs = Jobs[int](ALONE)
-    for i in range(3):
-        jobs.do(lambda x: x * x, i)
-    assert jobs.results() == [0, 1, 4]
+    assert ALONE.share_out((lambda i=i: i * i) for i in range(3)) == [0, 1, 4]
     part = torch.ones(2)
     assert ALONE.join_rows(part, 2) is part
     ALONE.average([part])
-    with ALONE.one_per_machine_first():
+    with ALONE.local_first():
         pass
 
 
@@ -295,7 +293,7 @@ FAILING = """
 import sys
 import autonovel.pipeline as pipeline
 from autonovel.cli.main import main
-from autonovel.machine.processes import current
+from autonovel.machine.launch import launched
 from autonovel.errors import TrainingError
 
 train = pipeline.train
@@ -303,7 +301,7 @@ train = pipeline.train
 def failing(*arguments, on_epoch, key, **more):
     def told(epoch):
         on_epoch(epoch)
-        if current().rank == 1 and key[-1] == "joint" and epoch.number == 2:
+        if launched().rank == 1 and key[-1] == "joint" and epoch.number == 2:
             raise TrainingError("The fan of the second machine is broken; mend it.")
     train(*arguments, on_epoch=told, key=key, **more)
 
@@ -339,6 +337,6 @@ def test_a_signal_to_torchrun_leaves_a_folder_that_goes_on(cifar: Path, tmp_path
     [(status, _, stderr)] = ends([process])
     assert status != 0
     complaints = [line for line in stderr.splitlines() if line.startswith("autonovel:")]
-    assert complaints == ["autonovel: Interrupted. The same command goes on from here."]
+    assert complaints == ["autonovel: Interrupted; the same command continues from here."]
     with safe_open(out / "state" / "joint.safetensors", "pt") as state:
         assert int(state.metadata()["epochs_done"]) >= 3

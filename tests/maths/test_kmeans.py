@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.kmeans import Problem, kmeans, lloyd
+from autonovel.maths.kmeans import Points, kmeans, lloyd
 from autonovel.maths.sweep import Sweep, kmeans_sweep, merge_centres
 
 
@@ -124,10 +124,10 @@ def test_sweep_without_reuse_equals_single_runs_from_the_same_draws() -> None:
     points, truth = blobs(150, 4, 5)
     anchors = some_anchors(truth, 2)
     sweep = Sweep(points, anchors=anchors, restarts=3, seed=4)
-    seeds = Problem(points, anchors).seed_centres(9, 3, torch.Generator().manual_seed(4))
-    problem = sweep.problem
+    seeds = Points(points, anchors).seed_centres(9, 3, torch.Generator().manual_seed(4))
+    prepared = sweep.points
     for k, result in sweep.fresh(range(2, 10)):
-        start = seeds[:, :k] * problem.scale + problem.mean
+        start = seeds[:, :k] * prepared.scale + prepared.mean
         assert result.labels.equal(kmeans(points, k, anchors=anchors, init=start).labels)
 
 
@@ -145,8 +145,8 @@ def test_chunks_and_moves_give_the_same_as_one_block(monkeypatch: pytest.MonkeyP
 def test_seeding_starts_from_the_anchor_centres_and_draws_free_points() -> None:
     points, truth = blobs(100, 3, 4)
     anchors = some_anchors(truth, 2)
-    problem = Problem(points, anchors)
-    centres = problem.seed_centres(6, 2, torch.Generator().manual_seed(0)) * problem.scale + problem.mean
+    prepared = Points(points, anchors)
+    centres = prepared.seed_centres(6, 2, torch.Generator().manual_seed(0)) * prepared.scale + prepared.mean
     for c in range(2):
         torch.testing.assert_close(centres[0, c], points[anchors == c].mean(0), rtol=1e-4, atol=1e-5)
     free = points[anchors < 0]
@@ -226,9 +226,9 @@ def test_properties_on_degenerate_points(problem: tuple[Tensor, int, Tensor], se
 def test_inertia_never_rises(seed: int, k: int, n_anchors: int) -> None:
     points, truth = blobs(60, 3, 5, 1.0, seed)
     anchors = some_anchors(truth, n_anchors) if n_anchors else None
-    problem = Problem(points, anchors)
-    start = problem.seed_centres(k, 2, torch.Generator().manual_seed(seed))
-    history = [lloyd(problem, start, [k, k], max_iter=i, tol=0).inertia for i in range(1, 12)]
+    prepared = Points(points, anchors)
+    start = prepared.seed_centres(k, 2, torch.Generator().manual_seed(seed))
+    history = [lloyd(prepared, start, [k, k], max_iter=i, tol=0).inertia for i in range(1, 12)]
     for before, after in pairwise(history):
         assert (after <= before * (1 + 1e-5)).all()
 

@@ -1,4 +1,4 @@
-"""Is this machine fit for the work?"""
+"""``autonovel doctor``: is this machine fit for the work?"""
 
 from __future__ import annotations
 
@@ -7,21 +7,37 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autonovel.cli.common import Verb
+
+PACKAGES = {
+    "scipy": ("scipy", "scoring"),
+    "sklearn": ("scikit-learn", "scoring and the demo"),
+    "matplotlib": ("matplotlib", "pictures"),
+    "rich": ("rich", "tables and progress bars"),
+}
+"""What is imported where it is used: name -> (package, what for)."""
+
+
+@dataclass(frozen=True)
+class Doctor(Verb):
+    """Check this machine: versions, devices, memory, and that a small training works."""
+
+    def do(self) -> None:
+        """Say what was found, line by line."""
+        for finding in examine():
+            print(finding, flush=True)
 
 
 def examine() -> Iterator[str]:
-    """Findings, one line each; the last says whether a real training step works."""
-    import numpy as np
+    """Findings, one line each; the last says whether training works."""
     import torch
 
     import autonovel
-    from autonovel.data.images import ImageSet
     from autonovel.data.loader import free_memory
     from autonovel.machine.cache_folder import user_cache
-    from autonovel.pipeline import Pipeline
-    from autonovel.recipes import get_recipe
-    from autonovel.runs.folder import Run
 
     yield f"autonovel {autonovel.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
     memory = free_memory(torch.device("cpu")) / 2**30
@@ -33,21 +49,27 @@ def examine() -> Iterator[str]:
         yield "CUDA: none that torch can use; everything runs on the CPU"
     kept = sum(file.stat().st_size for file in user_cache().rglob("*") if file.is_file())
     yield f"cache: {kept / 2**30:.1f} GiB in {user_cache()} (decoded images, compiled code); may be deleted at any time"
-    for package, use in (
-        ("scipy", "scoring"),
-        ("sklearn", "scoring, the demo"),
-        ("matplotlib", "pictures"),
-        ("rich", "tables"),
-    ):
+    for module, (package, use) in PACKAGES.items():
         try:
-            __import__(package)
+            __import__(module)
         except ImportError:
-            yield f"missing: {package} ({use}); pip install {'scikit-learn' if package == 'sklearn' else package}"
-    rng = np.random.default_rng(0)
-    data = ImageSet.from_arrays(rng.integers(0, 255, (64, 16, 16), dtype=np.uint8), np.repeat([0, 1, -1, -1], 16))
+            yield f"missing: {package} ({use}); pip install {package}"
+    yield _small_training()
+
+
+def _small_training() -> str:
+    """Discovery in noise, from the first stage to the last."""
+    import numpy as np
+
+    from autonovel.api import discover
+    from autonovel.data.images import ImageSet
+    from autonovel.recipes import get_recipe
+
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 16, 16), dtype=np.uint8)
     recipe = get_recipe("digits", "fast")
+    recipe = replace(recipe, model=replace(recipe.model, networks=1), joint=replace(recipe.joint, epochs=2))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        job = Pipeline(data, replace(recipe, model=replace(recipe.model, networks=1)), n_new=2)
-        job.run(Run(folder))
-    yield f"training works on {job.mode.device}: a tiny run took {time.perf_counter() - started:.1f} s"
+        images = ImageSet.from_arrays(pixels, np.repeat([0, 1, -1, -1], 16))
+        device = discover(images, out=Path(folder) / "run", recipe=recipe, n_new=2).summary["device"]
+    return f"training works on {device}: a small discovery in {time.perf_counter() - started:.1f} s"

@@ -1,1 +1,1 @@
-"""The machine room: device and precision, care of the CPU, streams and threads, several processes."""
+"""The machine room: device and precision, CPU, streams and threads, several processes, switches of the whole process."""

@@ -1,4 +1,4 @@
-"""Where things are kept that can always be made again."""
+"""Where things are kept that can always be computed again."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """The folder autonovel in the user's cache folder."""
+    """The folder ``autonovel`` in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autonovel"

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from autonovel.errors import InputError
 from autonovel.machine import cpu
-from autonovel.machine.processes import ALONE, World, current
+from autonovel.machine.cache_folder import user_cache
+from autonovel.machine.processes import ALONE, World
+from autonovel.machine.switches import default_environment
 
 STEPS = ("", "eager", "captured", "compiled")
 """What AUTONOVEL_STEP may be."""
 
 COMPILE_FROM = 60.0
-"""Compiling takes 7 seconds on an H200 where such a step was compiled before and 50 to 90 where not, and makes a step about
-twice as fast. A stage of a minute gains 20 seconds or loses 20 to 60, once; a shorter one would mostly wait."""
+"""Seconds. Compiling takes 7 seconds on an H200 where such a step was compiled before, 50 to 90 where not, and makes a step
+about twice as fast. A stage of a minute gains 20 seconds or loses 20 to 60, once; a shorter one would mostly wait."""
+
+_RECOMPILE_LIMIT = 64
+"""Each stage and run is a program of its own; the compiler's default limit of 8 takes that for an accident."""
+
+_compiling = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -24,11 +34,11 @@ class Mode:
     """How the work is done on this machine.
 
     Attributes:
-        device: where everything lies.
-        precision: of the matrix work; weights, losses and statistics are float32 always.
+        device: where images, weights and everything else are.
+        precision: of the matrix work; weights, losses and statistics are always float32.
         compiled: fuse the step's operations.
-        compile_from: seconds that the rest of a stage must be expected to take, after its first epoch, for compiling to
-            pay; 0 compiles before the first step.
+        compile_from: compile after the first epoch of a stage if the rest is expected to take at least this many seconds;
+            0 compiles before the first step.
         compile_losses: compile the second half of the step too, which is another program for every number of classes.
         captured: record the step once and replay it (CUDA).
         world: the processes that share the work.
@@ -43,8 +53,8 @@ class Mode:
     world: World = ALONE
 
     @classmethod
-    def of(cls, device: str = "auto") -> Mode:
-        """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto', together with the processes that this one has joined.
+    def of(cls, device: str = "auto", world: World = ALONE) -> Mode:
+        """The fastest mode for 'cpu', 'cuda', 'cuda:N' or 'auto', for these processes (see :func:`processes.join`).
 
         Environment variables: AUTONOVEL_STEP=eager leaves the step on CUDA uncompiled and uncaptured, captured leaves it
         uncompiled, compiled has it compiled before every stage, however short; AUTONOVEL_PRECISION=float32 keeps matrix
@@ -68,10 +78,26 @@ class Mode:
                 compiled=step not in ("eager", "captured"),
                 compile_from=0.0 if step == "compiled" else COMPILE_FROM,
                 captured=step != "eager",
-                world=current(),
+                world=world,
             )
-        return cls(torch.device("cpu"), low if cpu.has_bfloat16() else torch.float32, world=current())
+        return cls(torch.device("cpu"), low if cpu.has_bfloat16() else torch.float32, world=world)
 
     def precision_for(self, side: int) -> torch.dtype:
         """The precision for images with this side."""
         return torch.float32 if self.device.type == "cpu" and side < cpu.LEAST_SIDE else self.precision
+
+
+@contextmanager
+def compiler_settings() -> Iterator[None]:
+    """How torch's compiler is set while a step is compiled, one at a time; afterwards it is set as before.
+
+    Around ``torch.compile`` and around the first call of what it returns, which is when it compiles. What is compiled is kept
+    in the user's cache folder (or where TORCHINDUCTOR_CACHE_DIR says) for the runs to come: torch's own place for it is
+    emptied when the machine restarts.
+    """
+    with _compiling, default_environment("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "compiled")):
+        # imported here because it takes one to four seconds, and because it reads the variable
+        from torch._dynamo import config
+
+        with config.patch(recompile_limit=max(_RECOMPILE_LIMIT, config.recompile_limit)):
+            yield

@@ -1,4 +1,4 @@
-"""Where a training works beside others: its streams or threads, and its part of a GPU's memory."""
+"""The lane of a training that runs beside others: its own streams or threads, and its part of a GPU's memory."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ import torch
 from autonovel.machine.processes import World
 
 Ahead: TypeAlias = torch.cuda.Stream | Executor | None
-"""Where a step makes ready what the next one learns from, if anywhere."""
+"""Where the next batch is prepared while the current one is learned from: a stream, a thread, or nowhere."""
 
 T = TypeVar("T")
 
-# Each training on CUDA has two streams. torch has 32, and hands them out again and again, so that a training that asked for
-# new ones could meet another on the same stream. So they are kept and lent, to at most 16 trainings at a time.
-_places = threading.Semaphore(16)
+# Each training on CUDA has two streams. torch has only 32 and hands them out in turn, so that a training that asked for new
+# ones could end up on the stream of another. So they are kept and lent, to at most 16 trainings at a time.
+_free_lanes = threading.Semaphore(16)
 _idle_streams: dict[torch.device, list[tuple[torch.cuda.Stream, torch.cuda.Stream]]] = defaultdict(list)
 
 
 @contextmanager
-def own_place(device: torch.device, world: World, *, frozen: bool) -> Iterator[Ahead]:
-    """Where a training works; gives where the next batch is made ready beside it.
+def own_lane(device: torch.device, world: World, *, frozen: bool) -> Iterator[Ahead]:
+    """A lane for one training; yields where its next batch can be prepared meanwhile.
 
-    Several processes must sum up in one order, so there nothing runs beside anything.
+    Several processes must make their sums in the same order, so with them nothing runs in parallel. ``frozen`` says that
+    the first blocks of the network do not learn, so that preparing a batch is enough work for a thread.
     """
     if device.type == "cuda":
         with _own_streams(device) as (main, second):
@@ -42,13 +43,13 @@ def own_place(device: torch.device, world: World, *, frozen: bool) -> Iterator[A
 
 
 def _in_main_thread() -> bool:
-    """Trainings in other threads run side by side already, and torch's number of threads is in part common to all."""
+    """Trainings in other threads already run side by side, and torch's number of threads is partly shared among them."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def _half_the_threads() -> Iterator[Executor]:
-    """A thread beside this one, each with half of the threads for its operations.
+    """A second thread; it and this one each compute with half of torch's threads, and this one gets all of them back.
 
     Operations of a small network gain little from a second core, so on two cores a step takes 0.7 to 0.85 of the time.
     """
@@ -64,34 +65,34 @@ def _half_the_threads() -> Iterator[Executor]:
 
 @contextmanager
 def _own_streams(device: torch.device) -> Iterator[tuple[torch.cuda.Stream, torch.cuda.Stream]]:
-    """Work on a stream of one's own, and have a second: capture needs it, and runs side by side do not wait for each other."""
-    with _places:
+    """Work on a stream of one's own, and lend a second: capture needs it, and parallel runs do not wait for each other."""
+    with _free_lanes:
         idle = _idle_streams[device]
         try:
             main, second = idle.pop()
-        except IndexError:  # not asked before: another thread may take the last ones
+        except IndexError:  # not checked beforehand: another thread may take the last pair
             main, second = torch.cuda.Stream(device), torch.cuda.Stream(device)
         main.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.cuda.stream(main):
                 yield main, second
-        finally:  # also where training fails in the middle of an epoch
+        finally:  # also when training fails in the middle of an epoch
             main.synchronize()
             second.synchronize()
             idle.append((main, second))
 
 
 class Room:
-    """The memory of a GPU, where several trainings share it. All that a captured step needs is taken when it is set up."""
+    """The memory of a GPU that several trainings share. A captured step takes all it needs when it is set up."""
 
     def __init__(self) -> None:
         self._changed, self._one_sets_up = threading.Condition(), threading.Lock()
         self._trainings = self._ended = 0
 
     def wait_for(self, set_up: Callable[[], T]) -> T:
-        """Set up a training's step; where memory is short and other trainings have some of it, wait until one of them ends."""
+        """Set up a training's step; where other trainings leave too little memory, wait until one of them ends."""
         while True:
-            with self._one_sets_up:  # so that whoever finds no memory knows who has it
+            with self._one_sets_up:  # one at a time, so that it is clear who holds the memory
                 with self._changed:
                     ended = self._ended
                 try:
@@ -111,7 +112,7 @@ class Room:
                     self._changed.wait()
 
     def give_back(self) -> None:
-        """The training is over."""
+        """The training is over; those that wait may try again."""
         with self._changed:
             self._trainings -= 1
             self._ended += 1

@@ -1,4 +1,4 @@
-"""Whether torchrun started this process as one of several. Imports no torch, so that the command line can ask at once."""
+"""What torchrun tells this process about its place among several. Imports no torch: the command line asks before that."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Launch:
-    """The place of this process among those that do one job together.
+    """The place of this process among those that train together.
 
     Attributes:
-        rank: the number of this process, from 0. The first one writes files and talks.
-        size: how many there are.
+        rank: the number of this process, from 0. The first one writes files and prints.
+        size: how many processes there are.
         local_rank: its number on this machine.
-        local_size: how many there are on this machine.
+        local_size: how many processes there are on this machine.
     """
 
     rank: int = 0
@@ -29,12 +29,12 @@ class Launch:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and talks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
 
 def launched() -> Launch:
-    """What torchrun says in the environment; alone where it says nothing."""
+    """What torchrun put into the environment; alone where it did not start this process."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     if not {*names, "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         return Launch()

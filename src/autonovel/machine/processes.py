@@ -1,15 +1,16 @@
-"""Several processes that do one job together, started by torchrun.
+"""Several processes, started by torchrun, that train one model together.
 
-Every process has the same images, the same weights and the same settings, and everything random is a function of a key. So
-they need to tell each other only what the network computes. Each takes its rows of every batch through the backbone; the
-features are gathered, and each then computes the heads and losses of the whole batch, as one process would. So a loss does
-not know that there are several processes, and all of them find the same one, L.
+:func:`join` gives a :class:`World`, which is handed to whatever works with the other processes (as ``Mode.world`` for most of
+them); the default everywhere is :data:`ALONE`. Alone, there is no process group and nothing is ever sent.
 
-What is minimised is the mean of these equal losses: :meth:`Share.gather` hands back to a process the sum of what all of them
-found for its rows, and the gradients of the weights are averaged. Together that is the gradient of L, and it is the same
-everywhere to the bit, so that weights never drift apart. One operation does all of it: a sum over the processes.
+Every process has the same images, weights and settings, and everything random is a function of a key, so the processes
+exchange only what the network computes. Each takes its rows of every batch through the backbone; the features are gathered,
+and each process then computes the heads and losses of the whole batch, as a single process would. So no loss knows that
+there are several processes, and all of them arrive at the same loss L.
 
-Alone, there is no process group and nothing is ever sent.
+The mean of these equal losses is minimised: :meth:`Share.gather` returns to a process the sum of the gradients that all of
+them found for its rows, and the gradients of the weights are averaged. Together that is the gradient of L, equal to the bit
+in every process, so that weights never drift apart. A single operation does all of it: a sum over the processes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,24 +35,24 @@ from autonovel.machine.launch import Launch, launched
 T = TypeVar("T")
 
 PATIENCE = timedelta(hours=12)
-"""How long a process waits for the others. One that ends is noticed at once; this is for one that decodes images for hours."""
+"""How long a process waits for the others. One that ends is noticed at once; this allows for decoding images for hours."""
 
 _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class World(Launch):
-    """The processes of a job, seen from one of them, and what they do together.
+    """The processes that train together, as one of them sees them, and what they do together.
 
-    All processes must call the methods that send something in the same order.
+    Methods that send something must be called by all processes, in the same order.
     """
 
     def rows(self, total: int) -> slice:
-        """The part of so many rows that is this process's; parts differ by one row at most."""
+        """Which of ``total`` rows are this process's; the processes' shares differ by one row at most."""
         return slice(*_bounds(total, self.rank, self.size))
 
     def share_of(self, batch: int) -> Share | None:
-        """This process's part of every batch of so many images; None where it is alone."""
+        """This process's part of every batch of ``batch`` images; None where it is alone."""
         if not self.several:
             return None
         if batch < self.size:
@@ -61,7 +62,7 @@ class World(Launch):
         return Share(self, batch)
 
     def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its mean over all processes; they travel as one."""
+        """Replace each tensor by its mean over all processes; they are sent as one message."""
         if not self.several or not tensors:
             return
         flat = _sum(torch.cat([t.detach().flatten() for t in tensors])).div_(self.size)
@@ -69,11 +70,11 @@ class World(Launch):
             t.detach().copy_(mean.view(t.shape))
 
     def join_rows(self, part: Tensor, total: int) -> Tensor:
-        """All rows (total, ...), of which ``part`` is what :meth:`rows` gives this process."""
+        """All rows (total, ...), put together from every process's ``part``, which holds the rows that :meth:`rows` gives it."""
         return _sum(_place(part, self.rows(total), total)) if self.several else part
 
     def from_first(self, function: Callable[[], T]) -> T:
-        """What the function gives in the first process, or its error, in all of them."""
+        """Call the function in the first process only; every process gets its result, or its error."""
         if not self.several:
             return function()
         found: list[Any] = [None, None]
@@ -88,18 +89,32 @@ class World(Launch):
         result: T = found[0]
         return result
 
+    def share_out(self, jobs: Iterable[Callable[[], T]]) -> list[T]:
+        """The results of all jobs, in order. Each job is done by one process, and its result (on the CPU) is sent to all."""
+        mine: list[T] = []
+        n = 0
+        for job in jobs:
+            if n % self.size == self.rank:
+                mine.append(job())
+            n += 1
+        if not self.several:
+            return mine
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, mine)
+        return [found[i % self.size][i // self.size] for i in range(n)]
+
     @contextmanager
-    def one_per_machine_first(self) -> Iterator[None]:
-        """The first process of each machine goes before the others, which then find on disk what it has decoded."""
+    def local_first(self) -> Iterator[None]:
+        """Let the first process of each machine go first; the others then find on disk what it has decoded."""
         if self.several and self.local_rank:
-            _sum(torch.zeros(1))  # nobody passes before all have come
+            _sum(torch.zeros(1))  # nobody passes before everyone has arrived
         yield
         if self.several and not self.local_rank:
             _sum(torch.zeros(1))
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """Finish something although torchrun, when one process has failed, at once asks the others to end."""
+        """Ignore signals while state is saved: when one process fails, torchrun at once tells the others to end."""
         if not self.several or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -161,29 +176,8 @@ class Share:
         return whole, torch.stack(spread).sum(0), count // self.n * self.batch
 
 
-class Jobs(Generic[T]):
-    """Jobs of which each is done by one process, and whose results, which should lie on the CPU, all of them get."""
-
-    def __init__(self, world: World) -> None:
-        self._world, self._mine, self._n = world, list[T](), 0
-
-    def do(self, function: Callable[..., T], *arguments: Any) -> None:
-        """Do the next job now, or leave it to another process."""
-        if self._n % self._world.size == self._world.rank:
-            self._mine.append(function(*arguments))
-        self._n += 1
-
-    def results(self) -> list[T]:
-        """The results of all jobs in their order."""
-        if not self._world.several:
-            return self._mine
-        found: list[Any] = [None] * self._world.size
-        dist.all_gather_object(found, self._mine)
-        return [found[i % self._world.size][i // self._world.size] for i in range(self._n)]
-
-
 class _Gather(torch.autograd.Function):
-    """Rows (n, ...) that start at a place of the whole (total, ...), and the gradient that all processes together found."""
+    """Each process's rows (n, ...) put together to (total, ...); backward sums the gradients that all processes found."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, start: int, total: int) -> Tensor:
@@ -201,56 +195,64 @@ def _bounds(total: int, rank: int, size: int) -> tuple[int, int]:
 
 
 def _place(part: Tensor, rows: slice, total: int) -> Tensor:
-    """(total, ...) with the part in its rows and zeros elsewhere."""
+    """(total, ...): the part in its rows, zeros elsewhere."""
     before, after = part.new_zeros(rows.start, *part.shape[1:]), part.new_zeros(total - rows.stop, *part.shape[1:])
     return torch.cat([before, part, after])
 
 
 def _sum(x: Tensor) -> Tensor:
-    """The sum over all processes, in place of what this one has."""
+    """The sum over all processes, written into ``x``."""
     dist.all_reduce(x)
     return x
 
 
-@torch.library.custom_op("autonovel::sum_over_processes", mutates_args=(), schema="(Tensor x) -> Tensor")
-def _sum_apart(x: Tensor) -> Tensor:
-    """The sum over all processes, as an operation that torch's compiler does not look into.
+# A plain all_reduce, compiled and captured, gave other losses than the same step uncompiled; torch's compiler treats an
+# operation of our own as a black box. Registered piece by piece, because torch.library.custom_op imports the whole compiler
+# when the operation is first called, compiled or not.
+_operations = torch.library.Library("autonovel", "FRAGMENT")
+_operations.define("sum_over_processes(Tensor x) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 
-    What it makes of a sum in a captured step gave other losses than the same step uncompiled.
-    """
+
+def _sum_copy(x: Tensor) -> Tensor:
+    """The sum over all processes, as a new tensor."""
     return _sum(x.clone(memory_format=torch.contiguous_format))
 
 
-@_sum_apart.register_fake
-def _(x: Tensor) -> Tensor:
+def _like_the_sum(x: Tensor) -> Tensor:
+    """What the compiler has to know of it."""
     return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+_operations.impl("sum_over_processes", _sum_copy, "CompositeExplicitAutograd")
+torch.library.register_fake("autonovel::sum_over_processes", _like_the_sum, lib=_operations)
+_sum_apart = torch.ops.autonovel.sum_over_processes.default
 
 
 # ---------------------------------------------------------------------------------------------- beginning and end
 
-_world = ALONE
+# torch has one process group per process, so this too is kept once: where the processes meet, and whether they ever did.
 _store: Any = None
 _met = False
 
 
-def current() -> World:
-    """The processes that this one works with; it is alone before :func:`join`."""
-    return _world
-
-
 def join(device: str = "auto") -> World:
-    """Meet the other processes that torchrun started, on a device ('cpu', 'cuda' or 'auto', as for :class:`mode.Mode`).
+    """Meet the other processes that torchrun started; alone where it started none.
 
-    CUDA tensors travel by NCCL, all others by gloo. Process i of a machine works on its GPU i.
+    Args:
+        device: 'cpu', 'cuda' or 'auto', as for :meth:`autonovel.machine.device.Mode.of`. Tensors on CUDA travel by NCCL, all
+            others by gloo. Process i of a machine works on its GPU i.
     """
-    global _world, _store, _met
+    global _store, _met
     place = launched()
-    if not place.several or _world.several:
-        return _world
+    if not place.several:
+        return ALONE
+    world = World(**asdict(place))
+    if _store is not None:  # joined before
+        return world
     met, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
     # torchrun may start the processes again, and keeps its store
     _store = dist.PrefixStore(f"try {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", met)  # type: ignore[attr-defined]
-    _world, _met = World(**asdict(place)), True
+    _met = True
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     _check_devices(place, device, torch.cuda.device_count() if cuda else -1)
     if cuda:
@@ -262,22 +264,22 @@ def join(device: str = "auto") -> World:
         world_size=place.size,
         timeout=PATIENCE,
     )
-    return _world
+    return world
 
 
 def leave() -> None:
     """Part from the other processes, when all is done."""
-    global _world, _store
-    if dist.is_available() and dist.is_initialized() and _world.several:
+    global _store
+    if _store is not None and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
-    _world, _store = ALONE, None
+    _store = None
 
 
 def end(status: int) -> None:
-    """End this process at once, if it has ever met others, and with what it printed so far.
+    """End this process at once if it ever met others, after flushing its output.
 
-    The threads that gloo sends with may still hold a tensor; if they let go of it while the interpreter shuts down in its
-    usual way, that aborts the process, and a finished run would count as failed.
+    The threads that gloo sends with may still hold a tensor; if they release it while the interpreter shuts down normally,
+    the process aborts, and a finished run would count as failed.
     """
     if _met:
         for stream in (sys.stdout, sys.stderr):
@@ -303,7 +305,7 @@ def _check_devices(place: Launch, device: str, gpus: int) -> None:
 
 
 def may_speak() -> bool:
-    """Whether this process should say why it ends: the first that asks, so that one sentence is read and not many."""
+    """Whether this process should say why it ends: true for the first one that asks, so that one sentence is printed."""
     if _store is None:
         return launched().first  # not yet met; whatever went wrong did so in all
     try:
@@ -314,4 +316,4 @@ def may_speak() -> bool:
 
 def lost_contact(error: BaseException) -> bool:
     """Whether an error only says that another process is gone."""
-    return _world.several and (isinstance(error, dist.DistError) or "gloo" in str(error))
+    return _store is not None and (isinstance(error, dist.DistError) or "gloo" in str(error))

@@ -1,8 +1,8 @@
 """k-means with anchors: some points are held to a class, the others are free.
 
 Plain k-means is the case without anchors. The assignment step of all restarts (and, in a sweep, of several k) is one
-matrix product per chunk of points; the centres follow from exact sums that only the points which changed cluster
-touch. Random draws come from a CPU generator, so a seed means the same on every device.
+matrix product per chunk of points; the centres follow from exact sums, updated only for points that changed cluster.
+Random draws come from a CPU generator, so a seed means the same on every device.
 """
 
 import math
@@ -53,22 +53,22 @@ def kmeans(
     run or (restarts, k, d), and leaves nothing to chance. A run ends when no label changes or the centres move by
     less than `tol` (relative to the spread of the features); `tol=0` waits for the labels.
     """
-    problem = Problem(features, anchors)
-    problem.check_k(k)
+    points = Points(features, anchors)
+    points.check_k(k)
     if restarts < 1 or max_iter < 1:
         raise InputError(f"k-means needs at least one restart and one iteration, not {restarts} and {max_iter}.")
     if init is None:
-        start = problem.seed_centres(k, restarts, torch.Generator().manual_seed(seed))
+        start = points.seed_centres(k, restarts, torch.Generator().manual_seed(seed))
     else:
         start = init if init.ndim == 3 else init[None]
-        if start.shape[1:] != (k, problem.dim):
-            raise InputError(f"Start centres must have shape ({k}, {problem.dim}), not {tuple(init.shape)}.")
-        start = problem.to_inner(start)
-    return problem.result(lloyd(problem, start, [k] * len(start), max_iter=max_iter, tol=tol))
+        if start.shape[1:] != (k, points.dim):
+            raise InputError(f"Start centres must have shape ({k}, {points.dim}), not {tuple(init.shape)}.")
+        start = points.to_inner(start)
+    return points.result(lloyd(points, start, [k] * len(start), max_iter=max_iter, tol=tol))
 
 
-class Problem:
-    """Points made ready for clustering: checked, centred, scaled, and anchors reduced to their sums.
+class Points:
+    """The points to cluster: checked, centred and scaled, with the anchors reduced to their sums.
 
     Distances come from |x|² - 2xc + |c|², which loses digits when the points lie far from the origin; hence the
     centring. The anchors never change cluster, so all that is left of them is a sum and a count per class.
@@ -101,7 +101,7 @@ class Problem:
         self.x_sq = self.x.square().sum(1)
 
     def check_k(self, k: int) -> None:
-        """Refuse a number of clusters that the points cannot fill."""
+        """Refuse a number of clusters for which there are too few points, or too few clusters for the anchors."""
         free = len(self.x)
         if k < max(1, self.n_anchors):
             raise InputError(f"k-means needs at least {max(1, self.n_anchors)} clusters here, not {k}.")
@@ -109,11 +109,11 @@ class Problem:
             raise InputError(f"{k} clusters are too many for {self.n_anchors} anchor classes and {free} free points.")
 
     def to_inner(self, centres: Tensor) -> Tensor:
-        """User's units to centred and scaled ones."""
+        """Centres in the user's units, centred and scaled as the points are."""
         return (centres.to(self.device, torch.float64) - self.mean.double()).div(self.scale).float()
 
     def chunks(self, columns: int) -> Iterator[slice]:
-        """Slices of the free points, so many that a block of that many columns stays small."""
+        """Slices of the free points, short enough that a block of them with so many columns stays small."""
         rows, block = (_CPU_ROWS, _CPU_BLOCK) if self.device.type == "cpu" else (_GPU_ROWS, _GPU_BLOCK)
         step = max(1, min(rows, block // max(1, columns)))
         for begin in range(0, len(self.x), step):
@@ -160,7 +160,7 @@ class Problem:
                 nearest[:, chunk] = torch.minimum(nearest[:, chunk], block.T)
         return centres
 
-    def result(self, runs: "Runs") -> KMeansResult:
+    def result(self, runs: "Restarts") -> KMeansResult:
         """The run with the lowest inertia, in the user's units, with a label for anchors too."""
         # Runs that found the same clusters differ by rounding; the first of them wins, on every device.
         # Where all points lie on their centres, rounding may also leave a little less than nothing.
@@ -205,39 +205,39 @@ def check_features(features: Tensor, name: str = "Features") -> None:
 
 
 @dataclass
-class Runs:
-    """Several k-means runs side by side; runs of fewer clusters than the largest are padded."""
+class Restarts:
+    """Several k-means runs over the same points; those with fewer clusters than the largest are padded."""
 
     centres: Tensor
-    """(runs, k, d) in the inner units of the problem."""
+    """(runs, k, d), centred and scaled as the points are."""
     labels: Tensor
     """(runs, free points)"""
     inertia: Tensor
-    """float64 (runs,), inner units, on the CPU"""
+    """float64 (runs,) of the scaled points, on the CPU."""
     n_iter: Tensor
-    """int64 (runs,), on the CPU"""
+    """int64 (runs,), on the CPU."""
     sizes: list[int]
     """Number of clusters of each run."""
     counts: Tensor
     """float64 (runs, k), points of each cluster when the run ended, anchors included."""
 
-    def pick(self, chosen: list[int]) -> "Runs":
+    def pick(self, chosen: list[int]) -> "Restarts":
         """Some of the runs, without padding they do not need."""
         sizes = [self.sizes[i] for i in chosen]
         centres = self.centres[chosen, : max(sizes)]
         counts = self.counts[chosen, : max(sizes)]
-        return Runs(centres, self.labels[chosen], self.inertia[chosen], self.n_iter[chosen], sizes, counts)
+        return Restarts(centres, self.labels[chosen], self.inertia[chosen], self.n_iter[chosen], sizes, counts)
 
 
-def lloyd(problem: Problem, start: Tensor, sizes: Sequence[int], *, max_iter: int = 300, tol: float = 1e-4) -> Runs:
+def lloyd(points: Points, start: Tensor, sizes: Sequence[int], *, max_iter: int = 300, tol: float = 1e-4) -> Restarts:
     """Exact Lloyd iterations for all runs of `start` (runs, k, d) together; a run that has converged drops out.
 
     Run r uses its first `sizes[r]` centres. An empty cluster takes over the point that lies farthest from its centre.
     """
     runs, k, _ = start.shape
-    n, device = len(problem.x), problem.device
+    n, device = len(points.x), points.device
     size = torch.tensor(sizes, device=device)
-    out = Runs(
+    out = Restarts(
         start.clone(),
         torch.zeros(runs, n, dtype=torch.int64, device=device),
         torch.zeros(runs, dtype=torch.float64),
@@ -247,7 +247,7 @@ def lloyd(problem: Problem, start: Tensor, sizes: Sequence[int], *, max_iter: in
     )
 
     def settle(which: Tensor, labels: Tensor, distance: Tensor) -> None:
-        inertia = distance.sum(1, dtype=torch.float64) + _anchor_inertia(problem, out.centres[which])
+        inertia = distance.sum(1, dtype=torch.float64) + _anchor_inertia(points, out.centres[which])
         out.labels[which] = labels
         out.inertia[which.cpu()] = inertia.cpu()
 
@@ -255,13 +255,13 @@ def lloyd(problem: Problem, start: Tensor, sizes: Sequence[int], *, max_iter: in
     unsettled = []
     centres = out.centres
     labels = torch.empty(runs, n, dtype=torch.int64, device=device)
-    sums, counts = _anchor_totals(problem, runs, k)
+    sums, counts = _anchor_totals(points, runs, k)
     for iteration in range(1, max_iter + 1):
-        fresh, distance = _assign(problem, centres, size[alive])
-        _repair_empty(problem, fresh, distance, size[alive], k)
+        fresh, distance = _assign(points, centres, size[alive])
+        _repair_empty(points, fresh, distance, size[alive], k)
         changed = torch.ones_like(fresh, dtype=torch.bool) if iteration == 1 else fresh != labels
         n_changed = changed.sum(1)
-        _move(problem, sums, counts, labels, fresh, changed, n_changed.tolist())
+        _move(points, sums, counts, labels, fresh, changed, n_changed.tolist())
         labels = fresh
         # An empty cluster that could not be repaired (too few distinct points) stays where it is.
         means = torch.where(counts[..., None] > 0, sums / counts[..., None].clamp(min=1), centres.double()).float()
@@ -285,7 +285,7 @@ def lloyd(problem: Problem, start: Tensor, sizes: Sequence[int], *, max_iter: in
     # Where the centres still moved a little, labels and inertia must belong to the final centres.
     late = torch.cat(unsettled)
     if len(late):
-        settle(late, *_assign(problem, out.centres[late], size[late]))
+        settle(late, *_assign(points, out.centres[late], size[late]))
     return out
 
 
@@ -299,61 +299,61 @@ def _draw(weights: Tensor, draws: int, generator: torch.Generator) -> Tensor:
     return torch.stack(picks).clamp_(max=weights.shape[1] - 1)
 
 
-def _assign(problem: Problem, centres: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+def _assign(points: Points, centres: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """Nearest of the first `size[r]` centres of run r and squared distance to it, both (runs, free points)."""
     runs, k, _ = centres.shape
-    n = len(problem.x)
+    n = len(points.x)
     flat = centres.flatten(0, 1)
     square = centres.square().sum(2)
     square[torch.arange(k, device=size.device) >= size[:, None]] = torch.inf
     square = square.flatten()
-    labels = torch.empty(runs, n, dtype=torch.int64, device=problem.device)
-    distance = torch.empty(runs, n, device=problem.device)
-    for chunk in problem.chunks(runs * k):
-        block = torch.addmm(square, problem.x[chunk], flat.T, alpha=-2)
+    labels = torch.empty(runs, n, dtype=torch.int64, device=points.device)
+    distance = torch.empty(runs, n, device=points.device)
+    for chunk in points.chunks(runs * k):
+        block = torch.addmm(square, points.x[chunk], flat.T, alpha=-2)
         least, nearest = block.view(-1, runs, k).min(2)
         distance[:, chunk] = least.T
         labels[:, chunk] = nearest.T
-    return labels, distance.add_(problem.x_sq).clamp_(min=0)
+    return labels, distance.add_(points.x_sq).clamp_(min=0)
 
 
-def _anchor_totals(problem: Problem, runs: int, k: int) -> tuple[Tensor, Tensor]:
+def _anchor_totals(points: Points, runs: int, k: int) -> tuple[Tensor, Tensor]:
     """Sums (runs, k, d) and counts (runs, k), float64, as the anchors alone give them."""
-    sums = torch.zeros(runs, k, problem.dim, dtype=torch.float64, device=problem.device)
-    counts = torch.zeros(runs, k, dtype=torch.float64, device=problem.device)
-    sums[:, : problem.n_anchors] = problem.anchor_sums
-    counts[:, : problem.n_anchors] = problem.anchor_counts
+    sums = torch.zeros(runs, k, points.dim, dtype=torch.float64, device=points.device)
+    counts = torch.zeros(runs, k, dtype=torch.float64, device=points.device)
+    sums[:, : points.n_anchors] = points.anchor_sums
+    counts[:, : points.n_anchors] = points.anchor_counts
     return sums, counts
 
 
-def _anchor_inertia(problem: Problem, centres: Tensor) -> Tensor:
+def _anchor_inertia(points: Points, centres: Tensor) -> Tensor:
     """float64 (runs,): squared distances of the anchors to the centres of their classes."""
-    own = centres[:, : problem.n_anchors].double()
-    cross = (own * problem.anchor_sums).sum((1, 2))
-    return problem.anchor_square - 2 * cross + (own.square().sum(2) * problem.anchor_counts).sum(1)
+    own = centres[:, : points.n_anchors].double()
+    cross = (own * points.anchor_sums).sum((1, 2))
+    return points.anchor_square - 2 * cross + (own.square().sum(2) * points.anchor_counts).sum(1)
 
 
 def _move(
-    problem: Problem, sums: Tensor, counts: Tensor, old: Tensor, new: Tensor, changed: Tensor, n_changed: list[int]
+    points: Points, sums: Tensor, counts: Tensor, old: Tensor, new: Tensor, changed: Tensor, n_changed: list[int]
 ) -> None:
     """Bring sums and counts (in place) from the labels `old` to `new`.
 
     Few changes are moved one by one, in float64 so that nothing drifts; many are cheaper to sum anew.
     """
-    n, k = len(problem.x), counts.shape[1]
-    anchors = problem.n_anchors
-    few = torch.tensor([0 < m <= n // 8 for m in n_changed], device=problem.device)
+    n, k = len(points.x), counts.shape[1]
+    anchors = points.n_anchors
+    few = torch.tensor([0 < m <= n // 8 for m in n_changed], device=points.device)
     for run, m in enumerate(n_changed):
         if m > n // 8:
-            sums[run], counts[run] = _cluster_sums(problem.x, new[run], k)
-            sums[run, :anchors] += problem.anchor_sums
-            counts[run, :anchors] += problem.anchor_counts
-    flat_sums, flat_counts = sums.view(-1, problem.dim), counts.view(-1)
-    step = max(1, (_CPU_BLOCK if problem.device.type == "cpu" else _GPU_BLOCK) // problem.dim)
+            sums[run], counts[run] = _cluster_sums(points.x, new[run], k)
+            sums[run, :anchors] += points.anchor_sums
+            counts[run, :anchors] += points.anchor_counts
+    flat_sums, flat_counts = sums.view(-1, points.dim), counts.view(-1)
+    step = max(1, (_CPU_BLOCK if points.device.type == "cpu" else _GPU_BLOCK) // points.dim)
     moves = (changed & few[:, None]).nonzero()
     for begin in range(0, len(moves), step):
         run, point = moves[begin : begin + step].T
-        rows = problem.x[point].double()
+        rows = points.x[point].double()
         ones = torch.ones_like(point, dtype=torch.float64)
         for cluster, sign in ((new[run, point], 1), (old[run, point], -1)):
             flat_sums.index_add_(0, run * k + cluster, rows, alpha=sign)
@@ -371,12 +371,12 @@ def _cluster_sums(x: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return sums, torch.bincount(labels, minlength=k).double()
 
 
-def _repair_empty(problem: Problem, labels: Tensor, distance: Tensor, size: Tensor, k: int) -> None:
+def _repair_empty(points: Points, labels: Tensor, distance: Tensor, size: Tensor, k: int) -> None:
     """Give each empty cluster (in place) the point farthest from its centre whose cluster can spare it."""
     runs = len(labels)
     flat = labels + k * torch.arange(runs, device=labels.device)[:, None]
     counts = torch.bincount(flat.flatten(), minlength=runs * k).view(runs, k)
-    counts[:, : problem.n_anchors] += 1  # never empty, and free points may all leave
+    counts[:, : points.n_anchors] += 1  # never empty, and free points may all leave
     empty = (counts == 0) & (torch.arange(k, device=size.device) < size[:, None])
     for run, cluster in empty.nonzero().tolist():
         spare = torch.where(counts[run, labels[run]] > 1, distance[run], -1.0)

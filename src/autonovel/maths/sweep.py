@@ -1,11 +1,11 @@
-"""k-means for many numbers of clusters over the same points, at a fraction of the cost of one by one."""
+"""k-means over the same points for many numbers of clusters, at a fraction of the cost of running each by itself."""
 
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from autonovel.maths.kmeans import KMeansResult, Problem, lloyd
+from autonovel.maths.kmeans import KMeansResult, Points, lloyd
 
 # Labels kept for one batch of runs (runs x points): bounds the memory of a sweep over many k.
 _MAX_LABELS = 1 << 25
@@ -25,7 +25,7 @@ def kmeans_sweep(
     """The best result for every k of `ks`.
 
     With `reuse` only the largest k starts from k-means++. Each of the `restarts` chains then goes down to the next k by
-    merging the clusters whose union costs least, and on from there, which needs few iterations. Without, every k
+    merging the clusters whose union costs least and iterating from there, which takes few iterations. Without, every k
     starts afresh; the draws are shared, because the first j centres of a k-means++ seeding are a seeding for j.
     """
     sweep = Sweep(features, anchors=anchors, restarts=restarts, max_iter=max_iter, tol=tol, seed=seed)
@@ -45,49 +45,49 @@ class Sweep:
         tol: float = 1e-4,
         seed: int = 0,
     ) -> None:
-        self.problem = Problem(features, anchors)
+        self.points = Points(features, anchors)
         self.restarts, self.max_iter, self.tol = restarts, max_iter, tol
         self.generator = torch.Generator().manual_seed(seed)
         self._chains: dict[int, tuple[Tensor, Tensor]] = {}
 
     def chain(self, ks: Sequence[int]) -> Iterator[tuple[int, KMeansResult]]:
-        """Downwards: each restart goes on from its own centres at the next larger k seen so far.
+        """Downwards: each restart continues from its own centres at the next larger k seen so far.
 
         Merging from above finds better optima than adding centres from below, where the few centres of a small k
         have settled between the clusters.
         """
         for k in sorted(set(ks), reverse=True):
-            self.problem.check_k(k)
+            self.points.check_k(k)
             above = [j for j in self._chains if j >= k]
             if above:
-                centres = merge_centres(*self._chains[min(above)], k, self.problem.n_anchors)
+                centres = merge_centres(*self._chains[min(above)], k, self.points.n_anchors)
             else:
-                centres = self.problem.seed_centres(k, self.restarts, self.generator)
-            runs = lloyd(self.problem, centres, [k] * self.restarts, max_iter=self.max_iter, tol=self.tol)
+                centres = self.points.seed_centres(k, self.restarts, self.generator)
+            runs = lloyd(self.points, centres, [k] * self.restarts, max_iter=self.max_iter, tol=self.tol)
             self._chains[k] = runs.centres, runs.counts
-            yield k, self.problem.result(runs)
+            yield k, self.points.result(runs)
 
     def fresh(self, ks: Sequence[int]) -> Iterator[tuple[int, KMeansResult]]:
         """Every k from its own k-means++ start, several k in one batch of matrix products."""
         ks = sorted(set(ks))
         for k in ks:
-            self.problem.check_k(k)
-        seeds = self.problem.seed_centres(ks[-1], self.restarts, self.generator)
+            self.points.check_k(k)
+        seeds = self.points.seed_centres(ks[-1], self.restarts, self.generator)
         for group in self._groups(ks):
             k_max = group[-1]
             sizes = [k for k in group for _ in range(self.restarts)]
             start = seeds[:, :k_max].repeat(len(group), 1, 1)
-            runs = lloyd(self.problem, start, sizes, max_iter=self.max_iter, tol=self.tol)
+            runs = lloyd(self.points, start, sizes, max_iter=self.max_iter, tol=self.tol)
             for i, k in enumerate(group):
-                yield k, self.problem.result(runs.pick(list(range(i * self.restarts, (i + 1) * self.restarts))))
+                yield k, self.points.result(runs.pick(list(range(i * self.restarts, (i + 1) * self.restarts))))
 
     def _groups(self, ks: Sequence[int]) -> Iterator[list[int]]:
         """Neighbouring k that share a batch: enough columns for a fast product, little padding, bounded labels."""
-        columns = 512 if self.problem.device.type == "cpu" else 8192
+        columns = 512 if self.points.device.type == "cpu" else 8192
         group: list[int] = []
         for k in ks:
             larger = [*group, k]
-            labels = len(larger) * self.restarts * len(self.problem.x)
+            labels = len(larger) * self.restarts * len(self.points.x)
             if group and (len(larger) * k * self.restarts > columns or k > 1.5 * group[0] + 2 or labels > _MAX_LABELS):
                 yield group
                 larger = [k]
