@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,8 @@ def find_rule(name: str) -> PairRule:
         return PAIR_RULES[name]
     module, colon, function = name.partition(":")
     if not colon:
-        raise InputError(f"--joint.pairs is '{name}'; choose one of {', '.join(PAIR_RULES)}, or MODULE:FUNCTION.")
+        hint = did_you_mean(name, PAIR_RULES)
+        raise InputError(f"--joint.pairs is '{name}'; choose one of {', '.join(PAIR_RULES)}, or MODULE:FUNCTION{hint}.")
     try:
         rule: PairRule = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
