@@ -223,7 +223,10 @@ def test_a_rule_of_ones_own_is_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("ranks", r"--joint.pairs is 'ranks'; choose one of rank, soft, .*, or MODULE:FUNCTION \(did you mean rank\?\)\.$"),
+        (
+            "ranks",
+            r"--joint.pairs is 'ranks'; choose one of rank, soft, .*, or MODULE:FUNCTION \(did you mean rank\?\)\.$",
+        ),
         ("no_such_module:rule", r"--joint.pairs is 'no_such_module:rule', but that cannot be imported \(.*\)\.$"),
         (f"{__name__}:nothing", r"cannot be imported \(.*\)\.$"),
         (":rule", r"cannot be imported \(.*\)\.$"),

@@ -26,7 +26,8 @@ class MoCo(Method):
     up for small batches.
 
     In a batch whose images are normalised together, a view can be told by the statistics that it shares with its partner. So
-    the batch is normalised in groups, and the second network's groups are others than the first one's.
+    the batch is normalised in groups, and the second network's groups are others than the first one's. Where several processes
+    share a batch, each forms groups of its own, so the result is like that of one process but not the same.
     """
 
     temperature: ClassVar[float] = 0.07
