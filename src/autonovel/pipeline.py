@@ -125,7 +125,7 @@ class Pipeline:
         for stage in self.stages:
             if stage.method is None:
                 continue
-            method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 2))
+            method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 2, len(self.data)))
             size = self.recipe.model.size
             method.check((size, size, self.data.channels) if size else self.data.images.shape[1:])
             with seeded(self.seed, stage.name):
@@ -213,7 +213,7 @@ class _Walk:
     def _do(self, stage: Stage, net: Net, number: int = 1) -> None:
         """Train a stage of the first, second, ... network, or read what it left."""
         assert stage.method is not None
-        method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 0))
+        method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 0, len(self.data)))
         images = self.images
         if method.sees == "labels" and stage in before_estimate(self.stages):
             # what a class looks like is learned later from classes that this stage does not see
@@ -284,7 +284,7 @@ class _Walk:
             source.load_state_dict({k: v for k, v in net.state_dict().items() if not k.startswith("heads.")})
             for stage in self.stages[self.stages.index(ESTIMATE) :]:
                 if stage.method is not None and stage.method.sees == "labels":
-                    method = stage.method(Task(self.recipe, probes.n_train))
+                    method = stage.method(Task(self.recipe, probes.n_train, n_images=len(self.data)))
                     images = self.images.relabelled(probes.train_labels)
                     spent += self._train(f"{stage.name}-probe", method, source, images)
         started = time.perf_counter()

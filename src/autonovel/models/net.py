@@ -127,13 +127,29 @@ class Net(nn.Module):
         return x
 
     def _learning(self, x: Tensor, views: int) -> Tensor:
-        for block in list(self.backbone)[self._n_frozen :]:
-            x = pass_through(block, x, views)
-        return x.float() if self._share is None or not self.training else self._share.gather(x.float())
+        return self.whole(self.through_learning(x, views))
+
+    def through_learning(self, x: Tensor, groups: int = 1, backbone: Chain | None = None) -> Tensor:
+        """What :meth:`through_frozen` gives of one view, behind the blocks that learn, or those of another backbone.
+
+        Batch statistics are taken in groups of equal size. Where several processes share a batch, each has its own part.
+        """
+        for block in list(backbone or self.backbone)[self._n_frozen :]:
+            x = pass_through(block, x, groups)
+        return x
+
+    def whole(self, features: Tensor) -> Tensor:
+        """Features of the whole batch in float32, from those of the part that this process has."""
+        features = features.float()
+        return features if self._share is None or not self.training else self._share.gather(features)
 
     def head(self, name: str, features: Tensor, views: int = 1) -> Tensor:
         """Scores of the head of this name."""
-        return pass_through(self.heads[name], self._lowered(features), views).float()
+        return self.through_head(self.heads[name], features, views)
+
+    def through_head(self, head: nn.Module, features: Tensor, views: int = 1) -> Tensor:
+        """Scores of any head, in the precision of this network."""
+        return pass_through(head, self._lowered(features), views).float()
 
     def _lowered(self, x: Tensor) -> Tensor:
         return x if self.precision == torch.float32 else x.to(self.precision)
