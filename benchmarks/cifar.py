@@ -143,15 +143,13 @@ class Plan:
         pipeline = Pipeline(self.images, recipe, None, 0, self.mode, Log(self.plan, 10))
         run = pipeline.run(Run(self.args.work / self.plan), until="estimate")
         recipe = pipeline.recipe
-        plan = plan_probes(self.images, recipe, 0)
+        plan = plan_probes(self.images, recipe.estimate, 0, None)
         net = build(recipe.model, channels=3, size=32).to(self.mode.device)
         state = run.read_tensors("supervised-probe.safetensors")[0]
         net.load_state_dict({name: value for name, value in state.items() if not name.startswith("heads.")})
-        places = np.concatenate([plan.probe_places, np.flatnonzero(~self.images.is_labelled)])
-        features = answer(net, put_on(self.mode.device, self.images).chunks(places), self.mode).features
-        np.savez(
-            run.path / "points.npz", features=features.numpy().astype(np.float16), labels=self.truth.labels[places]
-        )
+        index = np.concatenate([plan.index, np.flatnonzero(~self.images.is_labelled)])
+        features = answer(net, put_on(self.mode.device, self.images).chunks(index), self.mode).features
+        np.savez(run.path / "points.npz", features=features.numpy().astype(np.float16), labels=self.truth.labels[index])
         found = {}
         for method in ("calibrated", "paper", "silhouette"):
             started = time.perf_counter()

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from common import joint_method, known_classes, pretraining
 
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
@@ -24,10 +25,7 @@ from autonovel.engine import Epoch, _Step, train
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.machine.lanes import own_lane
-from autonovel.methods import Method
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Rotation
-from autonovel.methods.supervised import KnownClasses
+from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.optimiser import make_optimiser
 from autonovel.recipes import get_recipe
@@ -45,7 +43,7 @@ def prepare(stage: str, mode: Mode, epochs: int) -> tuple[Net, Method]:
     )
     with seeded(0):
         net = build(recipe.model, channels=3, size=32)
-        method: Method = Rotation(recipe.pretrain) if stage == "rotation" else KnownClasses(recipe, 5)
+        method: Method = pretraining(recipe) if stage == "rotation" else known_classes(recipe, 5)
         if stage in ("joint", "incremental", "swap"):
             method.prepare(net)
             method = joint_method(recipe, 5, 5)

@@ -105,8 +105,8 @@ def torch_loader(paths: list[Path], workers: int, batch: int = 128):
 
 def decoding(folder: Path, cores: int) -> dict:
     from autonovel.data.reading.decode import Form
-    from autonovel.data.reading.load import load_images
-    from autonovel.data.reading.workers import Job, decode_job
+    from autonovel.data.reading.inputs import load_images
+    from autonovel.data.reading.workers import Chunk, PixelFile, decode_chunk
 
     paths = sorted(folder.rglob("*.jpg"))
     for path in paths:  # into the system's file cache, the same for everyone
@@ -120,9 +120,10 @@ def decoding(folder: Path, cores: int) -> dict:
             cached.append(len(paths) / seconds(work))
         if trial == 0:
             loader.append(len(paths) / seconds(lambda: [None for _ in torch_loader(paths, cores)]))
-    form, rows = Form(SIZE, 3), list(range(len(paths)))
-    with tempfile.TemporaryFile() as pixels:
-        ours = cpu_ms(lambda: decode_job(Job(rows, list(map(str, paths))), pixels, form, 0), len(paths))
+    chunk = Chunk(list(range(len(paths))), list(map(str, paths)))
+    with tempfile.NamedTemporaryFile() as pixels:
+        target = PixelFile(Path(pixels.name), Form(SIZE, 3))
+        ours = cpu_ms(lambda: decode_chunk(chunk, pixels, target), len(paths))
     plain = cpu_ms(lambda: [pillow_pixels(path) for path in paths], len(paths))
     best = {name: max(rates) for name, rates in
             {"loop": one_loop, "loops": together, "cache": cached, "loader": loader}.items()}  # fmt: skip
@@ -144,7 +145,7 @@ def epochs(folder: Path, cores: int) -> dict:
     """One epoch of a small network from the cache, from memory and from the DataLoader."""
     import torch
 
-    from autonovel.data.reading.load import load_images
+    from autonovel.data.reading.inputs import load_images
     from autonovel.data.reading.store import gather
 
     torch.set_num_threads(cores)
@@ -201,7 +202,7 @@ import json, sys, time
 import numpy as np
 from pathlib import Path
 from autonovel.data.reading.store import gather
-from autonovel.data.reading.load import load_images
+from autonovel.data.reading.inputs import load_images
 folder, cache, size, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 start = time.perf_counter()
 images = load_images(None, folder, size=size, channels=3, cache=cache, workers=workers).images

@@ -28,10 +28,11 @@ import torch
 from common import Log, add_row, say, with_epochs
 
 from autonovel.chance import host_generator
-from autonovel.data.benchmarks.splits import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet, load_benchmark
+from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet
+from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.engine import not_captured
+from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.maths.estimate import estimate_classes
@@ -188,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     def kmeans_accuracy(stage: str, name: str) -> float:
         points = torch.from_numpy(features[stage][name]).to(mode.device)
-        with not_captured(mode):
+        with not_captured(mode.device):
             found = kmeans(points, len(alphabets[name]), seed=args.seed).labels.cpu().numpy()
         return cluster_accuracy(own_labels[name], found)
 

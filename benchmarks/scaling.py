@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from common import joint_method, known_classes, pretraining
 
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
@@ -27,10 +28,7 @@ from autonovel.data.loader import DeviceImages
 from autonovel.engine import train
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import end, join, leave
-from autonovel.methods import Method
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Rotation
-from autonovel.methods.supervised import KnownClasses
+from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.recipes import get_recipe
 
@@ -48,7 +46,7 @@ def prepare(stage: str, mode: Mode, args: argparse.Namespace) -> tuple[Net, Meth
     )
     with seeded(0):
         net = build(recipe.model, channels=3, size=32)
-        method: Method = Rotation(recipe.pretrain) if stage == "rotation" else KnownClasses(recipe, 5)
+        method: Method = pretraining(recipe) if stage == "rotation" else known_classes(recipe, 5)
         if stage != "rotation":
             method.prepare(net)
             method = joint_method(recipe, 5, 5)

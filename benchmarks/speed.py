@@ -24,16 +24,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from common import joint_method, known_classes, pretraining
 
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
 from autonovel.engine import train
 from autonovel.machine.device import Mode
-from autonovel.methods import Method
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Rotation
-from autonovel.methods.supervised import KnownClasses
+from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.recipes import get_recipe
 from autonovel.settings import Augment, Recipe
@@ -58,7 +56,7 @@ def make_recipe(backbone: str, width: int, epochs: int) -> Recipe:
 def prepare(stage: str, recipe: Recipe, size: int) -> tuple[Net, Method]:
     with seeded(0):
         net = build(recipe.model, channels=3, size=size)
-        method: Method = Rotation(recipe.pretrain) if stage == "rotation" else KnownClasses(recipe, CLASSES)
+        method: Method = pretraining(recipe) if stage == "rotation" else known_classes(recipe, CLASSES)
         if stage == "joint":
             method.prepare(net)
             method = joint_method(recipe, CLASSES, CLASSES)

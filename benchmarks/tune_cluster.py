@@ -14,7 +14,7 @@ import argparse
 import itertools
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,13 @@ from common import Log, add_row, brief, combinations, with_settings
 
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
+from autonovel.identity import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
-
-
-@dataclass
-class FromRotation(Pipeline):
-    """A run that takes rotation over from one with more images."""
-
-    def _take_over(self, source: Run, run: Run) -> None:
-        shutil.copyfile(source.path / "pretrain.safetensors", run.path / "pretrain.safetensors")
 
 
 def draw_classes(data: ImageSet, classes: int, draw: int) -> tuple[ImageSet, Truth]:
@@ -80,8 +73,13 @@ def main(arguments: list[str] | None = None) -> None:
         recipe = replace(stretched(recipe, args.stretch), model=get_recipe("cifar100").model)
         recipe = with_settings(recipe, chosen)
         with tempfile.TemporaryDirectory() as folder:
-            pipeline = FromRotation(images, recipe, args.classes, seed, mode, Log(f"{chosen} {draw}", 100))
-            run = pipeline.run(Run(Path(folder) / "run"), truth=truth, start_from=Run(args.start))
+            pipeline = Pipeline(images, recipe, args.classes, seed, mode, Log(f"{chosen} {draw}", 100))
+            run = Run(Path(folder) / "run")
+            with run.claim(
+                config_of(images, pipeline.recipe, args.classes, seed)
+            ):  # rotation saw more images than these
+                shutil.copyfile(args.start / "pretrain.safetensors", run.path / "pretrain.safetensors")
+            pipeline.run(run, truth=truth)
             summary = brief(run.summary)
         row = {"settings": chosen, "draw": draw, "stretch": args.stretch} | summary
         if args.out:

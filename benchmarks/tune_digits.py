@@ -32,7 +32,8 @@ from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
-from autonovel.pipeline import Pipeline, restore
+from autonovel.pipeline import Pipeline
+from autonovel.predict import restore
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
@@ -78,12 +79,12 @@ def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         run = Pipeline(task.data, recipe, task.n_new, seed, mode).run(Run(Path(folder) / "run"))
         seconds = time.perf_counter() - started
-        net, recipe = restore(run, mode)
+        net = restore(run, mode).net
         last = [
             m["losses"] for m in run.metrics if m["stage"].startswith("joint") and m["epoch"] == recipe.joint.epochs - 1
         ]
         losses = np.concatenate([np.atleast_1d(loss.get("new", 0.0)) for loss in last])
-        answers = run.labels
+        answers = run.machine.group
     unlabelled = ~task.data.is_labelled
     images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
     by_head = answers_by_head(net, images.to(mode.device))

@@ -18,12 +18,12 @@ from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.machine import lanes
 from autonovel.machine.device import COMPILE_FROM, Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Rotation
+from autonovel.methods.base import Task
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
 from autonovel.recipes import get_recipe
 from autonovel.settings import Augment, Model, Recipe, Swap
+from tests.tiny import joint_method, known_classes, pretraining
 
 KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "adam"]
 
@@ -64,9 +64,9 @@ def trained(
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
         if kind == "rotation":
-            method = Rotation(recipe.pretrain)
+            method = pretraining(recipe)
         else:
-            method = KnownClasses(recipe, data.n_known)
+            method = known_classes(recipe, data.n_known)
             if kind != "supervised":
                 method.prepare(net)
                 method = joint_method(recipe, data.n_known, 2)
@@ -136,7 +136,7 @@ def test_interrupted_training_ends_bit_identical(kind: str) -> None:
     def start() -> tuple[Net, object]:
         with seeded(0):
             net = build(recipe.model, channels=3, size=16)
-            method = Rotation(recipe.pretrain) if kind == "rotation" else KnownClasses(recipe, data.n_known)
+            method = pretraining(recipe) if kind == "rotation" else known_classes(recipe, data.n_known)
             if kind not in ("rotation", "supervised"):
                 method.prepare(net)
                 method = joint_method(recipe, data.n_known, 2)
@@ -203,7 +203,7 @@ def test_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_last_good_s
     data, recipe = tiny_images(), tiny_recipe("supervised", 3)
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
-        method = KnownClasses(recipe, data.n_known)
+        method = known_classes(recipe, data.n_known)
         method.prepare(net)
     memory = Memory()
     images = DeviceImages(data, torch.device("cpu"))
@@ -231,7 +231,7 @@ def test_an_epoch_is_told_before_it_is_kept() -> None:
     data, recipe = tiny_images(), tiny_recipe("supervised", 3)
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
-        method = KnownClasses(recipe, data.n_known)
+        method = known_classes(recipe, data.n_known)
         method.prepare(net)
     train(
         net,
@@ -263,7 +263,7 @@ def test_a_step_is_compiled_when_the_rest_of_the_stage_is_long_enough(
     for mode in (Mode(torch.device("cpu")), Mode(torch.device("cpu"), compiled=True, compile_from=compile_from)):
         with seeded(0):
             net = build(recipe.model, channels=3, size=16)
-            method = KnownClasses(recipe, data.n_known)
+            method = known_classes(recipe, data.n_known)
             method.prepare(net)
         told.clear()
         train(net, method, DeviceImages(data, mode.device), mode, key=(0, "supervised"), on_epoch=told.append)
@@ -314,7 +314,7 @@ def test_a_resumed_training_is_compiled_after_its_first_epoch(monkeypatch: pytes
     def start(on_epoch: Callable[[Epoch], None]) -> None:
         with seeded(0):
             net = build(recipe.model, channels=3, size=16)
-            method = KnownClasses(recipe, 3)
+            method = known_classes(recipe, 3)
             method.prepare(net)
         train(net, method, data, mode, key=(0, "s"), checkpoint=memory, on_epoch=on_epoch, on_message=told.append)
 
@@ -457,3 +457,96 @@ def test_fast_mode_stays_close_to_float32() -> None:
     _, exact = trained("swap", Mode(torch.device("cuda")), epochs=1)
     _, fast = trained("swap", Mode.of("cuda"), epochs=1)
     assert_same_losses(exact, fast, rtol=0.05)
+
+
+def test_an_image_that_an_epoch_shows_again_is_varied_anew() -> None:
+    """Seen by a method that keeps what it is shown of image 0 in the two steps of an epoch."""
+
+    class Watching(KnownClasses):
+        def order(self, labels, *key):
+            return torch.tensor([[0, 1], [0, 2]])
+
+        def views(self, batch, key):
+            shown = super().views(batch, key)
+            seen.append(shown[0][0].clone())
+            return shown
+
+    seen: list[torch.Tensor] = []
+    data, recipe = tiny_images(), tiny_recipe("supervised", 1)
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=16)
+        method = Watching(Task(recipe, data.n_known))
+        method.prepare(net)
+    train(net, method, DeviceImages(data, torch.device("cpu")), Mode.of("cpu"), key=(0, "supervised"))
+    *_, first, second = seen  # before them, the warm-up
+    assert first.shape == second.shape
+    assert not torch.equal(first, second)
+
+
+class Counting(KnownClasses):
+    """Counts steps and epochs in a tensor of its own, and lets the count into the loss."""
+
+    def prepare(self, net: Net) -> None:
+        super().prepare(net)
+        self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("epochs", torch.zeros(()))
+
+    def start_epoch(self, net, look, epoch):
+        self.epochs += len(look.labels) / 96
+
+    def losses(self, net, seen, ramp):
+        assert seen.index.shape == seen.labels.shape
+        return {name: loss * (1 + self.steps + self.epochs) for name, loss in super().losses(net, seen, ramp).items()}
+
+    def after_step(self, net):
+        self.steps += 1
+
+
+class Labels:
+    """All that the hook of :class:`Counting` asks for."""
+
+    seed = 0
+
+    def __init__(self, data: ImageSet) -> None:
+        self.labels = torch.from_numpy(data.labels)
+
+
+def test_what_a_method_keeps_for_itself_is_in_the_checkpoint_and_hooks_are_called() -> None:
+    data, recipe = tiny_images(), tiny_recipe("supervised", 4)
+    images, mode = DeviceImages(data, torch.device("cpu")), Mode.of("cpu")
+
+    def make() -> tuple[Net, Counting]:
+        with seeded(0):
+            net = build(recipe.model, channels=3, size=16)
+            method = Counting(Task(recipe, data.n_known))
+            method.prepare(net)
+        return net, method
+
+    class Kept:
+        state = None
+
+        def load(self):
+            return self.state
+
+        def save(self, state, epochs_done):
+            self.state = ({name: value.clone() for name, value in state.items()}, epochs_done)
+
+    def stop(epoch: Epoch) -> None:
+        if epoch.number == 1:
+            raise KeyboardInterrupt
+
+    net, method = make()
+    train(net, method, images, mode, key=(0, "supervised"), look=Labels(data))
+    steps = len(method.order(torch.from_numpy(data.labels), 0))
+    assert method.steps == 4 * steps  # the warm-up step does not count
+    assert method.epochs == 4
+    kept = Kept()
+    other, interrupted = make()
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            other, interrupted, images, mode, key=(0, "supervised"), look=Labels(data), checkpoint=kept, on_epoch=stop
+        )
+    again, resumed = make()
+    train(again, resumed, images, mode, key=(0, "supervised"), look=Labels(data), checkpoint=kept)
+    assert resumed.steps == method.steps
+    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values(), strict=True))

@@ -18,13 +18,12 @@ from autonovel.data.loader import DeviceImages, StreamedImages, put_on
 from autonovel.engine import train
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.machine.device import Mode
-from autonovel.methods.joint import joint_method
-from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import build
 from autonovel.probes import plan_probes
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.settings import Model, Recipe, Swap
+from tests.tiny import joint_method, known_classes
 
 
 def quick(recipe: Recipe, **joint: object) -> Recipe:
@@ -74,7 +73,7 @@ def test_streamed_images_give_the_same_weights(objective: str, tmp_path: Path) -
     for kind in (DeviceImages, StreamedImages):
         with seeded(0):
             net = build(recipe.model, channels=1, size=16)
-            KnownClasses(recipe, 2).prepare(net)
+            known_classes(recipe, 2).prepare(net)
             method = joint_method(recipe, 2, 2)
             method.prepare(net)
         source = kind(data, mode.device, size=16)
@@ -105,9 +104,9 @@ def test_a_folder_of_pictures_of_mixed_sizes(tmp_path: Path) -> None:
         cache=tmp_path / "cache",
     )
     assert run.summary["n_known"] == 3
-    assert run.summary["images"] == {"known": 36, "unlabelled": 24}
+    assert run.summary["images"] == {"labelled": 36, "unlabelled": 24}
     assert run.config["run"]["data"]["class_names"] == ["kind 0", "kind 1", "kind 2"]
-    assert all(Path(row["image"]).name.endswith(".png") for row in run.predictions)
+    assert all(Path(row.image).name.endswith(".png") for row in run.predictions)
     with (run.path / "problems.csv").open(newline="") as file:
         problems = list(csv.reader(file))
     assert any("broken.png" in row[0] for row in problems[1:])
@@ -159,7 +158,7 @@ def test_one_table_with_empty_labels(tmp_path: Path) -> None:
         recipe=quick(get_recipe("folder")),
         cache=tmp_path / "cache",
     )
-    assert run.summary["images"] == {"known": 36, "unlabelled": 24}
+    assert run.summary["images"] == {"labelled": 36, "unlabelled": 24}
 
 
 @pytest.mark.parametrize("name", ["cifar10", "best"])
@@ -187,9 +186,9 @@ def test_the_number_of_new_classes_is_estimated_where_it_is_not_given(name: str,
 def test_probe_classes_take_no_part_in_the_training_of_their_features() -> None:
     images, labels = striped(14, 6)
     data = ImageSet.from_arrays(images, np.where(labels < 12, labels, -1))
-    plan = plan_probes(data, get_recipe("cifar10"), seed=3)
+    plan = plan_probes(data, get_recipe("cifar10").estimate, 3, "images")
     assert plan.trains
-    probed = set(data.labels[plan.probe_places].tolist())
+    probed = set(data.labels[plan.index].tolist())
     assert len(probed) == 4
     assert plan.n_train == 8
     trained = set(data.labels[plan.train_labels >= 0].tolist())
@@ -212,19 +211,19 @@ def test_families_of_classes_are_held_out_together() -> None:
     images, labels = striped(12, 6)
     names = [f"{'Latin' if c < 5 else 'Greek'}/letter{c:02d}" for c in range(12)]
     data = ImageSet.from_arrays(images, labels, class_names=names)
-    recipe = get_recipe("omniglot")
-    plan = plan_probes(data, recipe, 0)
-    assert set(data.labels[plan.probe_places].tolist()) == set(range(5))
+    settings = get_recipe("omniglot").estimate
+    plan = plan_probes(data, settings, 0, "labels")
+    assert set(data.labels[plan.index].tolist()) == set(range(5))
     assert not plan.trains
     with pytest.raises(InputError, match="No known class belongs to the probe families"):
-        plan_probes(replace(data, class_names=tuple(n.replace("Latin", "Thai") for n in names)), recipe, 0)
+        plan_probes(replace(data, class_names=tuple(n.replace("Latin", "Thai") for n in names)), settings, 0, "labels")
 
 
 def test_small_families_of_classes_are_one_probe_set() -> None:
     images, labels = striped(16, 4)
     data = ImageSet.from_arrays(images, labels, class_names=[f"family {c // 2}/kind {c:02d}" for c in range(16)])
-    plan = plan_probes(data, get_recipe("best"), 0)
-    assert len(set(data.labels[plan.probe_places].tolist())) == 4
+    plan = plan_probes(data, get_recipe("best").estimate, 0, None)
+    assert len(set(data.labels[plan.index].tolist())) == 4
     assert plan.groups is None
 
 

@@ -19,14 +19,12 @@ from autonovel.engine import train
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World, end, join, leave
 from autonovel.maths.estimate import estimate_classes
-from autonovel.methods import Method
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Prototypical, Rotation
-from autonovel.methods.supervised import KnownClasses
+from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.predict import answer_together
 from autonovel.settings import Estimate, Recipe
 from tests.test_engine import tiny_images, tiny_recipe
+from tests.tiny import joint_method, known_classes, pretraining
 
 KINDS = ["rotation", "prototypical", "supervised", "pairs", "incremental", "mlp", "swap", "adam", "streamed"]
 """Kinds of training that give in several processes what they give in one."""
@@ -61,20 +59,30 @@ def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
             width=4,
             head="mlp" if kind == "mlp" else recipe.model.head,
             sync_norm=kind != "local",
+            temperature=0.4,
         ),
-        pretrain=replace(recipe.pretrain, lr=lr, batch=15, ways=3, shots=2, queries=3, episodes=3),
+        pretrain=replace(
+            recipe.pretrain,
+            method="prototypical" if kind == "prototypical" else "rotation",
+            lr=lr,
+            batch=15,
+            ways=3,
+            shots=2,
+            queries=3,
+            episodes=3,
+        ),
         supervised=replace(recipe.supervised, lr=lr, batch=15, train_from="layer2"),
         # softer than usual: sharp targets would magnify the rounding of single precision
-        joint=replace(joint, swap=replace(joint.swap, small_views=0, epsilon=0.2, temperature=0.4)),
+        joint=replace(joint, swap=replace(joint.swap, small_views=0, epsilon=0.2)),
     )
 
 
 def prepare(recipe: Recipe, kind: str, data: ImageSet) -> tuple[Net, Method]:
     with seeded(0):
         net = build(recipe.model, channels=3, size=16)
-        method: Method = KnownClasses(recipe, data.n_known)
+        method: Method = known_classes(recipe, data.n_known)
         if kind in ("rotation", "prototypical"):
-            method = {"rotation": Rotation, "prototypical": Prototypical}[kind](recipe.pretrain)
+            method = pretraining(recipe)
         elif kind != "supervised":
             method.prepare(net)
             method = joint_method(recipe, data.n_known, 2)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from autonovel.api import AutoNovel, cluster, discover
+    from autonovel.api import cluster, discover
     from autonovel.data.benchmarks.splits import load_benchmark
     from autonovel.data.images import ImageSet, Truth
     from autonovel.errors import AutonovelWarning, InputError, TrainingError
+    from autonovel.estimator import AutoNovel
     from autonovel.maths.estimate import estimate_classes
     from autonovel.recipes import get_recipe
     from autonovel.runs.folder import Run, load
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
 _HOMES = {
-    "AutoNovel": "api",
+    "AutoNovel": "estimator",
     "cluster": "api",
     "discover": "api",
     "load_benchmark": "data.benchmarks.splits",

@@ -1,7 +1,7 @@
 """All randomness, and none of it has a state.
 
-A random number is a hash of (key, image, slot): the key stands for the seed, stage and epoch, the slot for what the number is
-used for. So the variation of an image in an epoch is the same on every device, in every batch layout and after every restart,
+A random number is a hash of (key, image, slot): the key stands for the seed, stage, epoch and step, the slot for what the number
+is used for. So the variation of an image in a step is the same on every device, in every batch layout and after every restart,
 and a captured step needs no generator. Orders and first weights come from generators that such a key seeds.
 """
 

@@ -27,24 +27,12 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     missing = [name for i, name in enumerate(data.class_names) if not (data.labels == i).any()]
     if missing:
         raise InputError(f"The known class '{missing[0]}' has no image; leave it out or add images of it.")
-    if recipe.pretrain.method == "rotation" and data.images.shape[1] != data.images.shape[2] and not recipe.model.size:
-        raise InputError("Rotation needs square images; set --model.size.")
-    if recipe.joint.objective == "pairs" and recipe.joint.incremental and recipe.model.head == "cosine":
-        raise InputError(
-            "A cosine head cannot be extended by the pairs objective; use --model.head linear or --no-incremental."
-        )
-    if recipe.joint.objective == "swap" and recipe.joint.swap.views < 2:
-        raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
     if (
         recipe.model.backbone in ("small", "vgg")
         and data.images.shape[1] != data.images.shape[2]
         and not recipe.model.size
     ):
         raise InputError(f"The {recipe.model.backbone} network needs square images; set --model.size.")
-    if recipe.joint.objective == "pairs" and not any(
-        (recipe.joint.known_weight, recipe.joint.pair_weight, recipe.joint.consistency, recipe.joint.incremental)
-    ):
-        raise InputError("Every loss of joint training is switched off; leave at least one weight above 0.")
     for name, value, least in _limits(recipe):
         if not value >= least:
             raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}.")
@@ -60,9 +48,12 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
             raise InputError(f"--{stage}.lr is {settings.lr}; it must be above 0.")
         if settings.nesterov and not settings.momentum:
             raise InputError(f"--{stage}.nesterov needs momentum; set --{stage}.momentum or --{stage}.no-nesterov.")
-    for name in ("temperature", "epsilon"):
-        if not getattr(recipe.joint.swap, name) > 0:
-            raise InputError(f"--joint.swap.{name} must be above 0.")
+    for flag, value in (
+        ("model.temperature", recipe.model.temperature),
+        ("joint.swap.epsilon", recipe.joint.swap.epsilon),
+    ):
+        if not value > 0:
+            raise InputError(f"--{flag} must be above 0.")
 
 
 def _flag(data: ImageSet) -> str:
@@ -75,13 +66,14 @@ _STAGES = ("pretrain", "supervised", "joint")
 
 def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
     """Settings that have a smallest sensible value: (flag, value, least)."""
-    least = {"epochs": 1, "batch": 2, "momentum": 0, "weight_decay": 0, "warmup": 0, "final": 0, "decay": 0}
+    least = {"epochs": 0, "batch": 2, "momentum": 0, "weight_decay": 0, "warmup": 0, "final": 0, "decay": 0}
     rows = [
         (f"{stage}.{name}", getattr(getattr(recipe, stage), name), low)
         for stage in _STAGES
         for name, low in least.items()
     ]
     joint, swap = recipe.joint, recipe.joint.swap
+    rows += [("joint.epochs", joint.epochs, 1)]
     rows += [
         (f"joint.{name}", getattr(joint, name), 0) for name in ("known_weight", "pair_weight", "consistency", "ramp")
     ]
@@ -89,9 +81,8 @@ def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
     rows += [(f"joint.swap.{name}", getattr(swap, name), 1) for name in ones]
     rows += [(f"joint.swap.{name}", getattr(swap, name), 0) for name in ("over_factor", "small_views")]
     rows += [("joint.swap.small_size", swap.small_size, 8 if swap.small_views else 0)]
-    if recipe.pretrain.method == "prototypical":
-        episode = {"ways": 2, "shots": 1, "queries": 1, "episodes": 1}
-        rows += [(f"pretrain.{name}", getattr(recipe.pretrain, name), low) for name, low in episode.items()]
+    episode = {"ways": 2, "shots": 1, "queries": 1, "episodes": 1}
+    rows += [(f"pretrain.{name}", getattr(recipe.pretrain, name), low) for name, low in episode.items()]
     smallest = {"max_new": 2, "splits": 1, "restarts": 1, "coarse_step": 1, "silhouette_sample": 2}
     smallest |= {"tree_points": 4, "components": 1, "probe_draws": 1, "size_spread": 0}
     rows += [(f"estimate.{name}", getattr(recipe.estimate, name), low) for name, low in smallest.items()]

@@ -32,10 +32,11 @@ from torch import Tensor
 from autonovel.chance import make_key
 from autonovel.data.loader import Batch, Images
 from autonovel.errors import AutonovelWarning, TrainingError
+from autonovel.machine.capture import recording
 from autonovel.machine.device import Mode, compiler_settings
 from autonovel.machine.lanes import Ahead, own_lane, room
 from autonovel.machine.processes import World
-from autonovel.methods import Method
+from autonovel.methods.base import Look, Method, Seen
 from autonovel.models.net import Net
 from autonovel.optimiser import Optimiser, make_optimiser
 
@@ -43,10 +44,6 @@ State = dict[str, Tensor]
 
 # torch's compiler and graph capture are not made for several threads at once
 _setting_up = threading.Lock()
-
-# While a thread captures its step, no other may do CUDA work for the first time: loading its code would break the capture.
-# Replaying captured steps is safe at any time.
-_one_at_a_time = threading.RLock()
 
 
 class Checkpoint(Protocol):
@@ -79,6 +76,7 @@ def train(
     checkpoint: Checkpoint | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     on_message: Callable[[str], None] | None = None,
+    look: Look | None = None,
     checkpoint_seconds: float = 10.0,
 ) -> None:
     """Train the network in place, from the last checkpoint if there is one.
@@ -93,17 +91,19 @@ def train(
         checkpoint: keeps the state at most every ``checkpoint_seconds``, and when the work is interrupted or fails.
         on_epoch: is called after each epoch.
         on_message: is told what takes long between two epochs.
+        look: what the method's hook at the start of an epoch may ask; only methods without such a hook can do without.
     """
     settings = method.settings
     labels = data.labels.cpu()
     net.freeze(settings.train_from)
     net.train()
+    method.to(mode.device)
     net.precision = mode.precision_for(data.side)
     optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], settings)
     done = 0
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
         state, done = kept
-        _put(state, _live(net, optimiser))
+        _put(state, _live(net, optimiser, method))
     if done >= settings.epochs:
         return
     first = done
@@ -115,11 +115,14 @@ def train(
             return _Step(net, method, data, optimiser, mode, shape, ahead)
 
         at_once = mode.compiled and not mode.compile_from
-        good, saved = _copy(_live(net, optimiser)), time.monotonic()
+        good, saved = _copy(_live(net, optimiser, method)), time.monotonic()
         step: _Step | None = room.wait_for(lambda: _compiled_if_possible(make_step, replace(mode, compiled=at_once)))
         try:
             for number in range(done, settings.epochs):
                 started = time.perf_counter()
+                if look is not None:
+                    method.start_epoch(net, look, number)
+                    net.train()
                 assert step is not None
                 losses = step.run_epoch(method.order(labels, *key, number), number, make_key(*key, number))
                 if not net.sync_norm:  # what is kept must not depend on the process that keeps it
@@ -131,7 +134,7 @@ def train(
                         f"The loss is not finite in epoch {number + 1} of stage {stage} ({names}); "
                         f"the state after epoch {done} is kept. A lower --{stage.partition('-')[0]}.lr usually helps."
                     )
-                good, done = _copy(_live(net, optimiser)), number + 1
+                good, done = _copy(_live(net, optimiser, method)), number + 1
                 # told before it is kept: a run that is killed in between does the epoch again, and loses no record of one
                 if on_epoch is not None:
                     on_epoch(Epoch(number, losses, settings.lr_at(number), time.perf_counter() - started))
@@ -199,7 +202,7 @@ class _Step:
         self._order = torch.zeros(shape, dtype=torch.int64, device=device)
         self._lrs = torch.zeros(shape[0], device=device)
         self._number = torch.zeros(1, dtype=torch.int64, device=device)
-        self._key = torch.zeros((), dtype=torch.int64, device=device)
+        self._keys = torch.zeros(shape[0], dtype=torch.int64, device=device)
         self._ramp = torch.zeros((), device=device)
         self._sums: dict[str, Tensor] = {}
         self._see, self._losses = self._make_seen, self._compute_losses
@@ -232,7 +235,8 @@ class _Step:
         self._order.copy_(order, non_blocking=True)
         self._lrs.copy_(torch.tensor([settings.lr_at(number + i / steps) for i in range(steps)]))
         self._number.zero_()
-        self._key.fill_(key)
+        # a key for every step: an image that an epoch shows several times is varied anew each time
+        self._keys.copy_(torch.tensor([make_key(key, i) for i in range(steps)]))
         self._ramp.fill_(self._method.ramp(number))
         for total in self._sums.values():
             total.zero_()
@@ -246,11 +250,11 @@ class _Step:
                 self._go()
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
-    def _make_seen(self, batch: Batch) -> list[Tensor]:
-        return self._net.through_frozen(self._method.views(batch, self._key))
+    def _make_seen(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        return self._net.through_frozen(self._method.views(batch, key))
 
-    def _compute_losses(self, seen: list[Tensor], labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        losses = self._method.losses(self._net, seen, labels, self._ramp)
+    def _compute_losses(self, seen: Seen) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = self._method.losses(self._net, seen, self._ramp)
         total = torch.stack([loss.sum() for loss in losses.values()]).sum()
         return total, {name: loss.detach().float() for name, loss in losses.items()}
 
@@ -271,25 +275,26 @@ class _Step:
         return self._next()
 
     def _next(self) -> list[Tensor]:
-        """What the next step learns from: views, labels and learning rate. Nothing of it depends on what is learned."""
+        """What the next step learns from: views, labels, index and learning rate. Nothing in it depends on what is learned."""
         index = self._order.index_select(0, self._number)[0]
-        lr = self._lrs.index_select(0, self._number)[0]
+        lr, key = (table.index_select(0, self._number)[0] for table in (self._lrs, self._keys))
         self._number += 1
         if self._share is None:
             batch = self._data.batch(index)
         else:
             batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
-        return [*self._see(batch), batch.labels, lr]
+        return [*self._see(batch, key), batch.labels, batch.places, lr]
 
     def _learn(self, shown: list[Tensor]) -> None:
-        *seen, labels, lr = shown
+        *views, labels, index, lr = shown
         self._optimiser.lr.copy_(lr)
-        total, losses = self._losses(seen, labels)
+        total, losses = self._losses(Seen(views, labels, index))
         self._forget_gradients()
         total.backward()
         if self._share is not None:
             self._mode.world.average([w.grad for w in self._optimiser.weights if w.grad is not None])
         self._optimiser.step()
+        self._method.after_step(self._net)
         for name, loss in losses.items():
             if name not in self._sums:  # on the first call, which is a warm-up
                 self._sums[name] = torch.zeros_like(loss)
@@ -301,7 +306,7 @@ class _Step:
 
     def _warm_up(self) -> None:
         """Take a step to compile and allocate, record one if wanted, and put everything back as it was."""
-        live = _live(self._net, self._optimiser)
+        live = _live(self._net, self._optimiser, self._method)
         before = _copy(live)
         try:
             for _ in range(3 if self._mode.captured else 1):
@@ -325,11 +330,11 @@ class _Step:
         main.synchronize()
         show, learn = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         self._number.zero_()
-        with _recording(show, ahead):
+        with recording(show, ahead):
             shown = self._next()
         taken = [torch.empty_like(part) for part in shown]
         self._forget_gradients()
-        with _recording(learn, main):
+        with recording(learn, main):
             self._learn(taken)
 
         def go() -> None:
@@ -345,10 +350,11 @@ class _Step:
         self._go = go
 
 
-def _live(net: Net, optimiser: Optimiser) -> State:
+def _live(net: Net, optimiser: Optimiser, method: Method) -> State:
     """Every tensor that training changes, by name; the tensors themselves, not copies."""
     names: dict[Tensor, str] = {p: name for name, p in net.named_parameters()}
     state = {f"net.{name}": value for name, value in net.state_dict().items()}
+    state |= {f"method.{name}": value for name, value in method.state_dict().items()}
     for key, kept in optimiser.memory.items():
         state |= {f"optimiser.{names[w]}.{key}": value for w, value in zip(optimiser.weights, kept, strict=True)}
     return state
@@ -376,22 +382,6 @@ def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-@contextmanager
-def _recording(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
-    with _one_at_a_time, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        yield
-
-
-@contextmanager
-def not_captured(mode: Mode) -> Iterator[None]:
-    """For CUDA work outside of a captured step: lets threads that capture one wait, and waits for them."""
-    if mode.device.type != "cuda":
-        yield
-        return
-    with _one_at_a_time:
-        yield
 
 
 @contextmanager

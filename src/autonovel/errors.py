@@ -1,4 +1,10 @@
-"""What can go wrong, in two kinds: the input is not usable, or the work failed."""
+"""What can go wrong, in two kinds: the input is not usable, or the work failed; and how messages name things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class InputError(ValueError):
@@ -11,3 +17,62 @@ class TrainingError(RuntimeError):
 
 class AutonovelWarning(UserWarning):
     """Something the user should know that does not stop the work."""
+
+
+_NOTHING: Any = object()
+_typed = [False]  # whether the user types flags
+
+
+def option(name: str, value: Any = _NOTHING) -> str:
+    """An option as the user spells it, for messages: an argument in Python, a flag on the command line.
+
+    Args:
+        name: the argument; a setting of the recipe with its stage, such as ``joint.epochs``.
+        value: what the user is told to give.
+
+    >>> option("n_new"), option("device", "cpu"), option("joint.incremental", False)
+    ('n_new', "device='cpu'", 'recipe.joint.incremental=False')
+    >>> with on_command_line():
+    ...     option("n_new"), option("device", "cpu"), option("joint.incremental", False)
+    ('--n-new', '--device cpu', '--joint.no-incremental')
+    """
+    if not _typed[0]:
+        name = f"recipe.{name}" if "." in name else name
+        return name if value is _NOTHING else f"{name}={value!r}"
+    stage, dot, last = name.replace("_", "-").rpartition(".")
+    if isinstance(value, bool):
+        return f"--{stage}{dot}{'' if value else 'no-'}{last}"
+    values = () if value is _NOTHING else value if isinstance(value, tuple) else (value,)
+    return " ".join([f"--{stage}{dot}{last}", *map(str, values)])
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Messages name flags instead of arguments; the command works inside of it."""
+    before, _typed[0] = _typed[0], True
+    try:
+        yield
+    finally:
+        _typed[0] = before
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """A clause that names the choice most like the word, or nothing.
+
+    >>> did_you_mean("rotatoin", ["rotation", "none"])
+    ' (did you mean rotation?)'
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(choices), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def unknown(what: str, word: str, choices: Iterable[str]) -> InputError:
+    """The error for a name that is none of the choices.
+
+    >>> str(unknown("recipe", "cifar1O", ["cifar10", "svhn"]))
+    "There is no recipe 'cifar1O' (did you mean cifar10?); choose one of cifar10, svhn."
+    """
+    names = list(choices)
+    return InputError(f"There is no {what} '{word}'{did_you_mean(word, names)}; choose one of {', '.join(names)}.")

@@ -1,20 +1,26 @@
-"""What a trained network says of images."""
+"""What a trained network says of images: answers in memory, and a finished run restored from its folder."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from autonovel.data.loader import Images
-from autonovel.engine import not_captured
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import Images, put_on
+from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.models.consensus import Consensus
-from autonovel.models.net import Net
+from autonovel.models.net import Net, from_description
+from autonovel.runs.folder import Run
+from autonovel.runs.upgrade import describe_network
+from autonovel.stages import numbered
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode) -> Answer
     """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
     net.eval()
     features, joint, new = [], [], []
-    with not_captured(mode):
+    with not_captured(mode.device):
         for part in images:
             net.precision = mode.precision_for(part.shape[1])
             z, scores, new_scores = net(part.to(mode.device))
@@ -49,13 +55,66 @@ def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode) -> Answer
 
 
 def answer_together(
-    net: Net | Consensus, images: Images, mode: Mode, places: npt.NDArray[np.int64] | None = None
+    net: Net | Consensus, images: Images, mode: Mode, index: npt.NDArray[np.int64] | None = None
 ) -> Answers:
-    """:func:`answer` for images of a data set (all when no places are given), which the processes share among them."""
-    places = np.arange(len(images.labels)) if places is None else places
-    world, n = mode.world, len(places)
+    """:func:`answer` for these images of a data set (all when left out), which the processes share among them."""
+    index = np.arange(len(images.labels)) if index is None else index
+    world, n = mode.world, len(index)
     if not world.several or n < world.size:
-        return answer(net, images.chunks(places), mode)
-    part = answer(net, images.chunks(places[world.rows(n)]), mode)
+        return answer(net, images.chunks(index), mode)
+    part = answer(net, images.chunks(index[world.rows(n)]), mode)
     new = None if part.new is None else world.join_rows(part.new, n)
     return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, ready to answer.
+
+    Attributes:
+        net: the trained network, or several as one, on the mode's device in evaluation mode.
+        mode: how it works on this machine.
+        size: side that images are brought to; 0 takes them as they are.
+    """
+
+    net: Net | Consensus
+    mode: Mode
+    size: int
+
+    def answers(self, images: ImageSet) -> Answers:
+        """What the network says of images of any size."""
+        return answer(self.net, put_on(self.mode.device, images, size=self.size).chunks(), self.mode)
+
+
+def restore(run: Run, mode: Mode) -> Trained:
+    """The network of a finished run, or its networks as one, from what its weights files say; no method is asked."""
+    last = last_stage(run)
+    nets = [_read_net(run, numbered(last, number)) for number in range(1, _networks(run, last) + 1)]
+    whole: Net | Consensus = nets[0]
+    if len(nets) > 1:
+        kept = run.read_tensors("consensus.safetensors")[0]
+        whole = Consensus(nets, kept["numbering" if "numbering" in kept else "places"])  # as format 1 called it
+    whole = whole.to(mode.device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    return Trained(whole, mode, nets[0].settings.size)
+
+
+def last_stage(run: Run) -> str:
+    """The name of the stage that answers."""
+    return str(run.summary.get("answering_stage", "joint"))
+
+
+def _networks(run: Run, stage: str) -> int:
+    number = 1
+    while run.has(f"{numbered(stage, number + 1)}.safetensors"):
+        number += 1
+    return number
+
+
+def _read_net(run: Run, stage: str) -> Net:
+    state, metadata = run.read_tensors(f"{stage}.safetensors")
+    description: dict[str, Any] = (
+        json.loads(metadata["net"]) if "net" in metadata else describe_network(run.config, state)
+    )
+    net = from_description(description)
+    net.load_state_dict(state)
+    return net

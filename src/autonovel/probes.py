@@ -15,7 +15,7 @@ from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
-from autonovel.settings import Estimate, Recipe
+from autonovel.settings import Estimate
 
 
 @dataclass(frozen=True)
@@ -26,41 +26,37 @@ class ProbePlan:
         trains: whether features must be trained for it, on the known classes that are not probes.
         n_train: how many classes train.
         train_labels: labels (n,) with only those classes, numbered from 0.
-        probe_places: the images of the probe classes.
+        index: the images of the probe classes.
         groups: the family of each probe image, or None where there are no families, or only small ones.
     """
 
     trains: bool
     n_train: int
     train_labels: npt.NDArray[np.int64]
-    probe_places: npt.NDArray[np.int64]
+    index: npt.NDArray[np.int64]
     groups: npt.NDArray[np.int64] | None
 
 
-def plan_probes(data: ImageSet, recipe: Recipe, seed: int) -> ProbePlan:
-    """Choose the probe classes.
+def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None) -> ProbePlan:
+    """Choose the probe classes, for features that so far have seen nothing (None), 'images' without labels or 'labels'.
 
-    With enough known classes a share of them is held out of supervised training. With few, features of the first stage
-    serve, which has seen no labels, and all known classes are probes. With few and no such stage there are no probes.
+    With enough known classes a share of them is held out of supervised training. With few, features that have seen no labels
+    serve, and all known classes are probes. With few and no such features there are no probes.
     """
     families = _families(data.class_names)
-    probes = _choose(data, recipe.estimate, families, seed)
-    by_labels = recipe.pretrain.method == "prototypical"
-    few = len(probes) < MIN_PROBE_CLASSES or data.n_known - len(probes) < 2
-    if few and by_labels:
-        probes = np.empty(0, dtype=np.int64)
-    elif few:
-        probes = np.arange(data.n_known) if recipe.pretrain.method == "rotation" else np.empty(0, dtype=np.int64)
+    probes = _choose(data, settings, families, seed)
+    if len(probes) < MIN_PROBE_CLASSES or data.n_known - len(probes) < 2:
+        probes = np.arange(data.n_known if seen == "images" else 0, dtype=np.int64)
     trained = np.setdiff1d(np.arange(data.n_known), probes)
     number = np.full(data.n_known + 1, UNKNOWN)  # the last entry is that of label -1
     number[trained] = np.arange(len(trained))
-    places = np.flatnonzero(np.isin(data.labels, probes))
+    index = np.flatnonzero(np.isin(data.labels, probes))
     return ProbePlan(
-        trains=not by_labels and len(trained) >= 2,
+        trains=seen != "labels" and len(trained) >= 2,
         n_train=len(trained),
         train_labels=number[data.labels],
-        probe_places=places,
-        groups=None if families is None or not _large(families[probes]) else families[data.labels[places]],
+        index=index,
+        groups=None if families is None or not _large(families[probes]) else families[data.labels[index]],
     )
 
 
@@ -68,7 +64,7 @@ def estimate_from(
     features: Tensor, plan: ProbePlan, data: ImageSet, settings: Estimate, seed: int, mode: Mode
 ) -> ClassEstimate:
     """The number of new classes, from features of the probe images followed by those of the unlabelled ones."""
-    n_probe = len(plan.probe_places)
+    n_probe = len(plan.index)
     method = settings.method
     if method != "silhouette" and n_probe == 0:
         warnings.warn(
@@ -81,7 +77,7 @@ def estimate_from(
     features = features.to(mode.device)
     return estimate_classes(
         features[:n_probe],
-        data.labels[plan.probe_places],
+        data.labels[plan.index],
         features[n_probe:],
         max_new=max(2, min(settings.max_new, (len(features) - n_probe) // 2)),
         method=method,

@@ -1,13 +1,19 @@
-"""What a person sees while the work goes on: a bar on a terminal, plain lines elsewhere, always on stderr."""
+"""What a person sees while the work is under way: a bar on a terminal, plain lines elsewhere, always on stderr."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from autonovel.machine.launch import launched
+
+Losses = dict[str, float | list[float]]
+
+WORTH_SAYING = 20.0
+"""Seconds that a run must be expected to take for that to be said at its beginning."""
 
 
 class Reporter:
@@ -27,89 +33,208 @@ class Reporter:
 
         return tell
 
-    def start(self, stage: str, epochs: int, done: int) -> None:
-        """A stage begins, or goes on after this many epochs."""
+    def plan(self, stages: Sequence[tuple[str, int]]) -> None:
+        """All stages that are to come, in their order, with the epochs of each; told before the first begins."""
 
-    def epoch(self, number: int, losses: dict[str, float | list[float]], seconds: float) -> None:
+    def start(self, stage: str, epochs: int, done: int) -> None:
+        """A stage begins, or continues after this many epochs."""
+
+    def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """An epoch (counted from 0) is over."""
 
     def finish(self) -> None:
         """The stage is over."""
 
 
-class Lines(Reporter):
-    """One line an epoch, with the time left."""
+class TimeLeft:
+    """How long the rest of a run takes, learned from its epochs so far.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream if stream is not None else sys.stderr
+    An epoch takes what the latest one of its stage took. A stage that has not begun is taken to be like the same stage of
+    another network (``joint-2`` like ``joint``), or else like the stage under way; the answer is then a guess.
+    """
+
+    def __init__(self) -> None:
+        self._stages: list[tuple[str, int]] = []
+        self._stage, self._done = 0, 0
+        self._rates: dict[str, float] = {}
+        self.spent = 0.0
+
+    def plan(self, stages: Sequence[tuple[str, int]]) -> None:
+        """What is to come."""
+        self._stages, self._stage, self._done = list(stages), 0, 0
+
+    def start(self, stage: str, epochs: int, done: int) -> None:
+        """A stage begins; those planned before it are over. One that was not planned comes next."""
+        names = [name for name, _ in self._stages]
+        if stage in names[self._stage :]:
+            self._stage = names.index(stage, self._stage)
+            self._stages[self._stage] = (stage, epochs)
+        else:
+            self._stage += bool(self._stages)
+            self._stages.insert(self._stage, (stage, epochs))
+        self._done = done
+
+    def epoch(self, number: int, seconds: float) -> None:
+        """An epoch of the stage that was started last is over."""
+        self._done = number + 1
+        self._rates[_family(self._stages[self._stage][0])] = seconds
+        self.spent += seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until all stages are over."""
+        name, epochs = self._stages[self._stage]
+        here = self._rates[_family(name)]
+        later = sum(n * self._rates.get(_family(stage), here) for stage, n in self._stages[self._stage + 1 :])
+        return here * (epochs - self._done) + later
+
+    @property
+    def guessed(self) -> bool:
+        """Whether a stage is to come that nothing is known of yet."""
+        return any(_family(stage) not in self._rates for stage, epochs in self._stages[self._stage + 1 :] if epochs)
+
+    @property
+    def settled(self) -> bool:
+        """Whether enough was seen to say how long the run takes: a first epoch is often slow, and unlike the others."""
+        return self._done > 1 or self.spent > WORTH_SAYING or (len(self._rates) > 1 and self._done > 0)
+
+    def __str__(self) -> str:
+        return f"{'about ' if self.guessed else ''}{_clock(self.left)} left"
+
+
+class _Talking(Reporter):
+    """What bars and lines have in common: the time that is left, and the whole time once, at the beginning."""
+
+    def __init__(self) -> None:
+        self._left, self._to_announce = TimeLeft(), False
+
+    def plan(self, stages: Sequence[tuple[str, int]]) -> None:
+        """Remember what is to come."""
+        self._left.plan(stages)
+        self._to_announce = True
+
+    def start(self, stage: str, epochs: int, done: int) -> None:
+        """Remember where the run is."""
+        self._left.start(stage, epochs, done)
+        if done:
+            self.message(f"{stage}: resuming after epoch {done} of {epochs}")
+
+    def epoch(self, number: int, losses: Losses, seconds: float) -> None:
+        """Learn how long an epoch takes, and say once how long all of them take."""
+        self._left.epoch(number, seconds)
+        if self._to_announce and self._left.settled:
+            self._to_announce = False
+            whole = self._left.spent + self._left.left
+            if whole > WORTH_SAYING:
+                self.message(f"training takes {_roughly(whole)} on this machine")
+
+
+class Lines(_Talking):
+    """One line an epoch, with the time left over all stages.
+
+    Args:
+        stream: where to; stderr when left out.
+        pause: seconds between two lines at least, but for the last of each stage; 0 for every epoch.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, pause: float = 0.0) -> None:
+        super().__init__()
+        self._stream, self._pause, self._last = stream, pause, 0.0
         self._stage, self._epochs = "", 0
 
     def message(self, text: str) -> None:
         """Print the sentence."""
-        print(text, file=self._stream, flush=True)
+        print(text, file=self._stream or sys.stderr, flush=True)
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """Remember how many epochs there are."""
+        super().start(stage, epochs, done)
         self._stage, self._epochs = stage, epochs
-        if done:
-            self.message(f"{stage}: going on after epoch {done} of {epochs}")
 
-    def epoch(self, number: int, losses: dict[str, float | list[float]], seconds: float) -> None:
+    def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """Print number, losses and time left."""
-        done = number + 1
-        left = seconds * (self._epochs - done)  # the latest epoch tells most: what comes before and between may be slow
-        self.message(f"{self._stage} {done}/{self._epochs}  {_losses(losses)}  {seconds:.2f} s  {_clock(left)} left")
+        super().epoch(number, losses, seconds)
+        done, now = number + 1, time.monotonic()
+        if done == self._epochs or now - self._last >= self._pause:
+            self._last = now
+            self.message(f"{self._stage} {done}/{self._epochs}  {_shown(losses)}  {seconds:.2f} s  {self._left}")
 
 
-class Bars(Reporter):
-    """A progress bar for each stage, for terminals."""
+class Bars(_Talking):
+    """One progress bar over all stages, for terminals. It is there while a stage is under way."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._console = Console(stderr=True)
+        super().__init__()
         columns = [
-            TextColumn("{task.description:<12}"),
+            TextColumn("{task.description:<18}"),
             BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.fields[losses]}", style="dim"),
         ]
-        self._progress: Any = Progress(*columns, console=self._console)
-        self._task: Any = None
+        self._progress: Any = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._progress.add_task("", total=1.0, left="", losses="", start=False)
+        self._share, self._stage, self._epochs = 0.0, "", 0
 
     def message(self, text: str) -> None:
         """Print the sentence above the bar."""
         self._progress.console.print(text, highlight=False, markup=False)  # a path may hold [brackets]
 
     def start(self, stage: str, epochs: int, done: int) -> None:
-        """Show a bar."""
+        """Show the bar."""
+        super().start(stage, epochs, done)
+        self._stage, self._epochs = stage, epochs
+        self._progress.update(self._task, description=f"{stage} {done}/{epochs}", losses="")
+        self._progress.start_task(self._task)
         self._progress.start()
-        self._task = self._progress.add_task(stage, total=epochs, completed=done, losses="")
 
-    def epoch(self, number: int, losses: dict[str, float | list[float]], seconds: float) -> None:
+    def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """Move the bar."""
-        self._progress.update(self._task, completed=number + 1, losses=_losses(losses))
+        super().epoch(number, losses, seconds)
+        # a stage that turns out to be slower than was thought does not move the bar back
+        self._share = max(self._share, self._left.spent / max(1e-9, self._left.spent + self._left.left))
+        self._progress.update(
+            self._task,
+            description=f"{self._stage} {number + 1}/{self._epochs}",
+            completed=self._share,
+            left=str(self._left),
+            losses=_shown(losses),
+        )
 
     def finish(self) -> None:
-        """Leave the bar as it is."""
+        """Take the bar away."""
         self._progress.stop()
-        self._progress.remove_task(self._task)
 
 
-def make_reporter() -> Reporter:
-    """Bars on a terminal, lines elsewhere; of several processes only the first one talks."""
-    if not launched().first:
+def make_reporter(verbose: bool = True) -> Reporter:
+    """A bar on a terminal, lines elsewhere, fewer of them in a notebook; of several processes only the first one talks."""
+    if not verbose or not launched().first:
         return Reporter()
-    return Bars() if sys.stderr.isatty() else Lines()
+    if sys.stderr.isatty():
+        return Bars()
+    return Lines(pause=2.0 if in_notebook() else 0.0)
 
 
-def _losses(losses: dict[str, float | list[float]]) -> str:
+def in_notebook() -> bool:
+    """Whether this is a Jupyter notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _family(stage: str) -> str:
+    """The stage without the number of the network: ``joint-2`` is like ``joint``."""
+    return re.sub(r"-\d+$", "", stage)
+
+
+def _shown(losses: Losses) -> str:
+    """The losses with their names; of several heads, the mean."""
+
     def mean(value: float | list[float]) -> float:
-        return sum(value) if isinstance(value, list) else value
+        return sum(value) / max(1, len(value)) if isinstance(value, list) else value
 
     return "  ".join(f"{name} {mean(value):.4f}" for name, value in losses.items())
 
@@ -118,3 +243,12 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _roughly(seconds: float) -> str:
+    """A time as one says it: about 40 seconds, 6 minutes, 2.5 hours."""
+    if seconds < 90:
+        return f"about {max(10, round(seconds, -1)):.0f} seconds"
+    if seconds < 5400:
+        return f"about {round(seconds / 60)} minutes"
+    return f"about {round(seconds / 1800) / 2:g} hours"

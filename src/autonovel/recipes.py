@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autonovel.errors import InputError
+from autonovel.errors import unknown
 from autonovel.settings import Augment, Estimate, Joint, Model, Pretrain, Recipe, Supervised, Swap
 
 PRESETS = ("paper", "reference", "fast")
@@ -176,7 +176,9 @@ def _digits(preset: str) -> Recipe:
     vary = Augment("none", flip=False, rotate=10.0, zoom=0.1, shift=0.06)
     return Recipe(
         name="digits",
-        model=Model(backbone="small", width=16, head="cosine", size=16, networks=3 if preset == "fast" else 8),
+        model=Model(
+            backbone="small", width=16, head="cosine", temperature=0.2, size=16, networks=3 if preset == "fast" else 8
+        ),
         pretrain=Pretrain(method="none"),
         supervised=Supervised(epochs=1, batch=128, lr=0.1, schedule="cosine", warmup=1, augment=vary),
         joint=Joint(
@@ -187,7 +189,7 @@ def _digits(preset: str) -> Recipe:
             schedule="cosine",
             warmup=2,
             incremental=True,
-            swap=Swap(heads=4, temperature=0.2, hidden=64, projection=64),
+            swap=Swap(heads=4, hidden=64, projection=64),
             augment=vary,
         ),
     )
@@ -294,7 +296,7 @@ def get_recipe(name: str, preset: str = "paper") -> Recipe:
     50.0
     """
     if name not in _RECIPES:
-        raise InputError(f"There is no recipe '{name}'; choose one of {', '.join(_RECIPES)}.")
+        raise unknown("recipe", name, _RECIPES)
     if preset not in PRESETS:
-        raise InputError(f"There is no preset '{preset}'; choose one of {', '.join(PRESETS)}.")
+        raise unknown("preset", preset, PRESETS)
     return replace(_RECIPES[name][1](preset), preset=preset)

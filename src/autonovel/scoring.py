@@ -11,13 +11,9 @@ from torch import Tensor
 
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.machine.device import Mode
 from autonovel.maths import metrics
 from autonovel.maths.kmeans import kmeans
-from autonovel.models.consensus import Consensus
-from autonovel.models.net import Net
-from autonovel.predict import Answers, answer_together
-from autonovel.settings import Recipe
+from autonovel.predict import Answers, Trained, answer_together
 
 PIXEL_BASELINE = 20_000_000
 """k-means on the raw pixels is shown beside the result where the pile has at most this many numbers."""
@@ -28,18 +24,18 @@ def score(
     truth: Truth,
     found: Answers,
     features: Tensor | None,
-    net: Net | Consensus,
-    recipe: Recipe,
-    mode: Mode,
+    trained: Trained,
     seed: int,
 ) -> dict[str, Any]:
     """Clustering scores of the unlabelled images, k-means beside them, and the joint classifier on the test split.
 
     Args:
         found: the network's answers for the unlabelled images.
-        features: of the unlabelled images after stage 2, for the k-means baseline.
+        features: of the unlabelled images after the known classes were learned, for the k-means baseline.
+        trained: the network, for the test split.
     """
     assert found.new is not None
+    mode = trained.mode
     n_known, n_new = data.n_known, found.new.shape[1]
     hidden = np.flatnonzero(~data.is_labelled)
     actual, predicted = truth.labels[hidden], found.new.argmax(1).numpy()
@@ -72,7 +68,7 @@ def score(
         test = ImageSet.from_arrays(truth.test_images)
         # where the training images were brought to another size, those of the test split follow
         size = 0 if test.images.shape[1:] == data.images.shape[1:] else data.images.shape[1]
-        shown = put_on(mode.device, test, size=recipe.model.size or size, sharers=mode.world.local_size)
-        answers = answer_together(net, shown, mode)
+        shown = put_on(mode.device, test, size=trained.size or size, sharers=mode.world.local_size)
+        answers = answer_together(trained.net, shown, mode)
         result["test"] = metrics.joint_scores(truth.test_labels, answers.joint.argmax(1).numpy(), n_known)
     return result

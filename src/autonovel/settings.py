@@ -57,6 +57,8 @@ class Model:
     """How a residual block changes its shape: average pooling and zero channels, or a 1x1 convolution."""
     head: Literal["linear", "mlp", "cosine"] = "linear"
     """What turns a feature into class scores. mlp has one hidden layer; cosine compares directions (for swap)."""
+    temperature: float = 0.1
+    """Divides the cosines of cosine heads, and of the heads of swap, before the softmax."""
     size: int = 0
     """Images are resized to this many pixels before training; 0 leaves them as they are."""
     networks: int = 1
@@ -117,9 +119,9 @@ class Training:
 class Pretrain(Training):
     """Stage 1: a representation from all images, without labels (or, for prototypical, from the labelled ones)."""
 
-    method: Literal["rotation", "prototypical", "none"] = "rotation"
-    """rotation: tell by how many quarter turns an image was rotated. prototypical: episodes over the known classes.
-    none: skip the stage."""
+    method: str = "rotation"
+    """What is learned: rotation tells by how many quarter turns an image was rotated, prototypical runs episodes over the
+    known classes, none skips the stage."""
     ways: int = 20
     """Classes of an episode, for prototypical."""
     shots: int = 5
@@ -210,8 +212,6 @@ class Swap:
     """Side of a small view in pixels."""
     small_area: tuple[float, float] = (0.3, 0.8)
     """The share of the image that a small view covers."""
-    temperature: float = 0.1
-    """Divides the cosines before the softmax."""
     epsilon: float = 0.05
     """How soft the balanced targets are."""
     iterations: int = 3
@@ -226,7 +226,7 @@ class Swap:
 class Joint(Training):
     """Stage 3: known and new classes together."""
 
-    objective: Literal["pairs", "swap"] = "pairs"
+    objective: str = "pairs"
     """pairs: the paper's pairwise loss. swap: swapped prediction of balanced cluster assignments."""
     pairs: Literal["rank"] = "rank"
     """The rule that says which two new images belong together: rank compares the sets of the top_k largest features."""
@@ -262,7 +262,9 @@ class Recipe:
     name: str = "cifar10"
     """What this recipe is called."""
     preset: str = "paper"
-    """paper follows the text of the paper, reference what its authors ran, fast is as accurate in a fraction of the time."""
+    """paper follows the text of the paper, reference what its authors ran, fast takes a fraction of the time."""
+    method: str = "autonovel"
+    """The whole method, a plan of stages; autonovel recipes lists them."""
     model: Model = Model()
     """The network."""
     pretrain: Pretrain = Pretrain()

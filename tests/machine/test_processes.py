@@ -24,7 +24,8 @@ from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.machine.launch import Launch, launched
 from autonovel.machine.processes import ALONE, Share, World, join, may_speak
-from autonovel.runs.folder import SharedRun, load
+from autonovel.runs.folder import load
+from autonovel.runs.shared import SharedRun
 from tests.small_data import write_small_cifar10
 from tests.together import ESTIMATORS, KINDS, LONG, estimate, exact, long, short, train_kind
 
@@ -336,6 +337,6 @@ def test_a_signal_to_torchrun_leaves_a_folder_that_goes_on(cifar: Path, tmp_path
     [(status, _, stderr)] = ends([process])
     assert status != 0
     complaints = [line for line in stderr.splitlines() if line.startswith("autonovel:")]
-    assert complaints == ["autonovel: Interrupted. The same command goes on from here."]
+    assert complaints == ["autonovel: Interrupted; the same command continues from here."]
     with safe_open(out / "state" / "joint.safetensors", "pt") as state:
         assert int(state.metadata()["epochs_done"]) >= 3

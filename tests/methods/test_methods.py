@@ -14,12 +14,10 @@ from autonovel.data.loader import Batch
 from autonovel.errors import InputError
 from autonovel.maths.losses import balanced_targets
 from autonovel.maths.pairs import rank_statistics
-from autonovel.methods import Method, losses_of
-from autonovel.methods.joint import joint_method
-from autonovel.methods.pretrain import Prototypical, Rotation
-from autonovel.methods.supervised import KnownClasses
+from autonovel.methods.base import Method, losses_of
 from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Joint, Model, Pretrain, Recipe, Supervised, Swap
+from tests.tiny import joint_method, known_classes, pretraining
 
 N_KNOWN, N_NEW, SIZE = 3, 4, 8
 METHODS = ["rotation", "supervised", "pairs", "incremental", "pairs without known", "swap", "swap without known"]
@@ -47,10 +45,10 @@ def prepared(name: str, **joint: object) -> tuple[Net, Method]:
     n_known = 0 if name.endswith("without known") else N_KNOWN
     with seeded(0):
         net = build(recipe.model, channels=3, size=SIZE)
-        known = KnownClasses(recipe, N_KNOWN)
+        known = known_classes(recipe, N_KNOWN)
         method: Method
         if name == "rotation":
-            method = Rotation(recipe.pretrain)
+            method = pretraining(recipe)
         elif name == "supervised":
             method = known
         else:
@@ -279,7 +277,7 @@ def test_the_swap_step_agrees_with_the_slow_account() -> None:
                 terms = []
                 for v in range(swap.views):
                     target = balanced_targets(
-                        scores[v][None] * swap.temperature,
+                        scores[v][None] * net.settings.temperature,
                         ~is_labelled,
                         epsilon=swap.epsilon,
                         iterations=swap.iterations,
@@ -351,7 +349,7 @@ class Pixels(nn.Sequential):
 
 def test_prototypical_agrees_with_the_slow_account() -> None:
     settings = Pretrain(method="prototypical", ways=3, shots=2, queries=3, augment=Augment("none", flip=False))
-    method = Prototypical(settings)
+    method = pretraining(Recipe(pretrain=settings))
     net = Net(Pixels(), 3 * SIZE * SIZE, 3)
     labels = torch.tensor([0] * 5 + [1] * 5 + [2] * 5)
     batch = batch_of(labels)
@@ -372,20 +370,20 @@ def test_prototypical_agrees_with_the_slow_account() -> None:
 def test_episodes_hold_distinct_images_class_by_class() -> None:
     settings = Pretrain(method="prototypical", ways=3, shots=2, queries=2, episodes=7)
     labels = torch.tensor([0] * 6 + [1] * 4 + [2] * 3 + [3] * 9 + [-1] * 5)  # class 2 has too few images
-    order = Prototypical(settings).order(labels, 0, "pretrain", 0)
+    order = pretraining(Recipe(pretrain=settings)).order(labels, 0, "pretrain", 0)
     assert order.shape == (7, 12)
     for row in order:
         classes = labels[row].view(3, 4)
         assert bool((classes == classes[:, :1]).all())
         assert sorted(classes[:, 0].tolist()) == [0, 1, 3]
         assert len(set(row.tolist())) == 12
-    assert torch.equal(Prototypical(settings).order(labels, 0, "pretrain", 0), order)
-    assert not torch.equal(Prototypical(settings).order(labels, 0, "pretrain", 1), order)
+    assert torch.equal(pretraining(Recipe(pretrain=settings)).order(labels, 0, "pretrain", 0), order)
+    assert not torch.equal(pretraining(Recipe(pretrain=settings)).order(labels, 0, "pretrain", 1), order)
 
 
 @pytest.mark.parametrize("labels", [[-1, -1, -1], [0, 0, 0, 0], [0, 0, 0, 0, 1, 1, -1]])
 def test_too_few_known_images_for_episodes_are_refused(labels: list[int]) -> None:
-    method = Prototypical(Pretrain(method="prototypical", shots=2, queries=2))
+    method = pretraining(Recipe(pretrain=Pretrain(method="prototypical", shots=2, queries=2)))
     with pytest.raises(InputError, match=r"two or more known classes with at least 4 images"):
         method.order(torch.tensor(labels), 0)
 

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autonovel.chance import seeded
-from autonovel.methods.joint import joint_method
-from autonovel.methods.supervised import KnownClasses
 from autonovel.models.consensus import Consensus, match_heads
 from autonovel.models.net import Net, build
 from autonovel.settings import Joint, Model, Recipe, Swap
+from tests.tiny import joint_method, known_classes
 
 
 @settings(deadline=None, max_examples=30)
@@ -24,11 +23,11 @@ def test_matching_is_the_best_of_all_permutations(heads: int, clusters: int, n: 
     def with_reference(a: int) -> float:
         return sum(max(float((p[a] * p[b][:, order]).sum()) for order in orders) for b in range(heads))
 
-    places = match_heads(p)
-    assert places.shape == (heads, clusters)
-    assert all(sorted(row) == list(range(clusters)) for row in places.tolist())
+    numbering = match_heads(p)
+    assert numbering.shape == (heads, clusters)
+    assert all(sorted(row) == list(range(clusters)) for row in numbering.tolist())
     # some head is the reference: it keeps its own numbers, all others are matched to it, and no other head would agree more
-    agreed = [sum(float((p[a] * p[b][:, places[b]]).sum()) for b in range(heads)) for a in range(heads)]
+    agreed = [sum(float((p[a] * p[b][:, numbering[b]]).sum()) for b in range(heads)) for a in range(heads)]
     assert max(agreed) == pytest.approx(max(with_reference(a) for a in range(heads)), rel=1e-5)
 
 
@@ -36,7 +35,7 @@ def trained(recipe: Recipe, n_known: int, n_new: int, seed: int = 0) -> Net:
     with seeded(seed):
         net = build(recipe.model, channels=1, size=8)
         if n_known:
-            KnownClasses(recipe, n_known).prepare(net)
+            known_classes(recipe, n_known).prepare(net)
         joint_method(recipe, n_known, n_new).prepare(net)
     return net.eval()
 

@@ -14,10 +14,10 @@ from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.machine.cpu import single_threads
 from autonovel.models import Net, build
+from autonovel.models.heads import Cosine, Heads, HeadSpec, ProjectedHeads, make_head
 from autonovel.models.layers import Conv2d
-from autonovel.models.net import Cosine, Heads, ProjectedHeads, make_head
 from autonovel.models.views import BatchNorm
-from autonovel.settings import Model, Swap
+from autonovel.settings import Model
 
 
 def small_net(backbone: str = "resnet18", size: int = 8, channels: int = 3, width: int = 4, **more: object) -> Net:
@@ -164,7 +164,8 @@ def test_unknown_blocks_are_refused() -> None:
 def test_extending_the_known_head_keeps_old_scores(kind: str) -> None:
     net = small_net().eval()
     with seeded(1):
-        net.heads["known"] = make_head(kind, net.n_features, 5, 0.1).eval()
+        net.add_head("known", HeadSpec(kind, net.n_features, 5, 0.1))
+    net.eval()
     z = torch.randn(7, net.n_features)
     before = net.head("known", z)
     assert not net.extended
@@ -176,13 +177,14 @@ def test_extending_the_known_head_keeps_old_scores(kind: str) -> None:
     last = net.heads["known"] if kind == "linear" else net.heads["known"][-1]
     assert torch.allclose(last.bias[5:], last.bias[:5].min() - 1)
     assert len(torch.unique(last.weight[5:])) > 3  # the new rows are random
-    net.heads["new"] = Heads([make_head(kind, net.n_features, 3, 0.1).eval()])
+    net.add_head("new", HeadSpec(kind, net.n_features, 3, 0.1, stacked=True))
+    net.eval()
     assert net(torch.zeros(2, 8, 8, 3, dtype=torch.uint8))[1].shape == (2, 8)
 
 
 def test_a_cosine_head_cannot_be_extended() -> None:
     net = small_net()
-    net.heads["known"] = make_head("cosine", net.n_features, 5, 0.1)
+    net.add_head("known", HeadSpec("cosine", net.n_features, 5, 0.1))
     with pytest.raises(InputError, match=r"--model\.head linear"):
         net.extend_known(3)
 
@@ -203,7 +205,7 @@ def test_cosine_scores_depend_on_directions_alone() -> None:
 
 def test_heads_side_by_side() -> None:
     with seeded(0):
-        heads = Heads([make_head("mlp", 8, 3, 0.1) for _ in range(3)]).eval()
+        heads = Heads([make_head(HeadSpec("mlp", 8, 3, 0.1)) for _ in range(3)]).eval()
     x = torch.randn(6, 8)
     scores = heads(x)
     assert scores.shape == (3, 6, 3)
@@ -213,9 +215,8 @@ def test_heads_side_by_side() -> None:
 
 
 def test_projected_heads_work_together_as_each_would_alone() -> None:
-    swap = Swap(heads=3, hidden=5, projection=4, temperature=0.2)
     with seeded(0):
-        heads = ProjectedHeads(8, 6, swap).train()
+        heads = ProjectedHeads(HeadSpec("projected", 8, 6, 0.2, count=3, hidden=5, projection=4)).train()
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(0))
     scores = heads(x)
     assert scores.shape == (3, 7, 6)
@@ -239,7 +240,7 @@ def test_projected_heads_work_together_as_each_would_alone() -> None:
 
 
 def test_mlp_heads_have_half_as_many_hidden_units() -> None:
-    hidden, norm, active, last = make_head("mlp", 1024, 20, 0.1)
+    hidden, norm, active, last = make_head(HeadSpec("mlp", 1024, 20, 0.1))
     assert (hidden.in_features, hidden.out_features, last.in_features, last.out_features) == (1024, 512, 512, 20)
     assert isinstance(norm, BatchNorm)
     assert isinstance(active, nn.ReLU)

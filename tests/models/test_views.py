@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autonovel.chance import seeded
-from autonovel.models.net import Heads, Net, _together, build, make_head
+from autonovel.models.heads import Heads, HeadSpec, make_head
+from autonovel.models.net import Net, _together, build
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model
 
@@ -63,7 +64,7 @@ def test_a_constant_channel_gives_no_nan() -> None:
 def _net(backbone: str) -> Net:
     with seeded(0):
         net = build(Model(backbone=backbone, width=4, shortcut="conv"), channels=1, size=16)
-        net.heads["known"] = make_head("mlp", net.n_features, 3, 0.1)
+        net.heads["known"] = make_head(HeadSpec("mlp", net.n_features, 3, 0.1))
     return net
 
 
@@ -103,7 +104,7 @@ def test_views_together_give_features_gradients_and_statistics_of_views_alone(
 def test_views_of_several_sizes_keep_their_order(sides: tuple[int, ...], train_from: str) -> None:
     net = _net("resnet18")
     net.freeze(train_from)
-    net.heads["new"] = Heads([make_head("mlp", net.n_features, 4, 0.1) for _ in range(2)])
+    net.heads["new"] = Heads([make_head(HeadSpec("mlp", net.n_features, 4, 0.1)) for _ in range(2)])
     other = copy.deepcopy(net)
     generator = torch.Generator().manual_seed(0)
     views = [torch.rand(9, 1, side, side, generator=generator) for side in sides]

@@ -1,28 +1,43 @@
-"""Is this machine fit for the work?"""
+"""``autonovel doctor``: is this machine fit for the work?"""
 
 from __future__ import annotations
 
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autonovel.cli.common import Verb
+
+PACKAGES = {
+    "scipy": ("scipy", "scoring"),
+    "sklearn": ("scikit-learn", "scoring and the demo"),
+    "matplotlib": ("matplotlib", "pictures"),
+    "rich": ("rich", "tables and progress bars"),
+}
+"""What is imported where it is used: name -> (package, what for)."""
+
+
+@dataclass(frozen=True)
+class Doctor(Verb):
+    """Check this machine: versions, devices, memory, and that a small training works."""
+
+    def do(self) -> None:
+        """Say what was found, line by line."""
+        for finding in examine():
+            print(finding, flush=True)
 
 
 def examine() -> Iterator[str]:
-    """Findings, one line each; the last says whether a real training step works."""
-    import numpy as np
+    """Findings, one line each; the last says whether training works."""
     import torch
 
     import autonovel
-    from autonovel.data.images import ImageSet
-    from autonovel.data.loader import DeviceImages, free_memory
-    from autonovel.engine import train
+    from autonovel.data.loader import free_memory
     from autonovel.machine.cache_folder import user_cache
-    from autonovel.machine.device import Mode
-    from autonovel.methods.joint import joint_method
-    from autonovel.methods.supervised import KnownClasses
-    from autonovel.models.net import build
-    from autonovel.recipes import get_recipe
 
     yield f"autonovel {autonovel.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
     memory = free_memory(torch.device("cpu")) / 2**30
@@ -34,26 +49,27 @@ def examine() -> Iterator[str]:
         yield "CUDA: none that torch can use; everything runs on the CPU"
     kept = sum(file.stat().st_size for file in user_cache().rglob("*") if file.is_file())
     yield f"cache: {kept / 2**30:.1f} GiB in {user_cache()} (decoded images, compiled code); may be deleted at any time"
-    for package, use in (
-        ("scipy", "scoring"),
-        ("sklearn", "scoring, the demo"),
-        ("matplotlib", "pictures"),
-        ("rich", "tables"),
-    ):
+    for module, (package, use) in PACKAGES.items():
         try:
-            __import__(package)
+            __import__(module)
         except ImportError:
-            yield f"missing: {package} ({use}); pip install {'scikit-learn' if package == 'sklearn' else package}"
-    mode = Mode.of()
-    rng = np.random.default_rng(0)
-    data = ImageSet.from_arrays(rng.integers(0, 255, (64, 16, 16), dtype=np.uint8), np.repeat([0, 1, -1, -1], 16))
+            yield f"missing: {package} ({use}); pip install {package}"
+    yield _small_training()
+
+
+def _small_training() -> str:
+    """Discovery in noise, from the first stage to the last."""
+    import numpy as np
+
+    from autonovel.api import discover
+    from autonovel.data.images import ImageSet
+    from autonovel.recipes import get_recipe
+
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 16, 16), dtype=np.uint8)
     recipe = get_recipe("digits", "fast")
-    images = DeviceImages(data, mode.device)
-    net = build(recipe.model, channels=1, size=16)
-    KnownClasses(recipe, 2).prepare(net)
-    method = joint_method(recipe, 2, 2)
-    method.prepare(net)
-    net.to(mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    recipe = replace(recipe, model=replace(recipe.model, networks=1), joint=replace(recipe.joint, epochs=2))
     started = time.perf_counter()
-    train(net, method, images, mode, key=(0, "joint"))
-    yield f"training works on {mode.device}: {recipe.joint.epochs} short epochs in {time.perf_counter() - started:.1f} s"
+    with tempfile.TemporaryDirectory() as folder:
+        images = ImageSet.from_arrays(pixels, np.repeat([0, 1, -1, -1], 16))
+        device = discover(images, out=Path(folder) / "run", recipe=recipe, n_new=2).summary["device"]
+    return f"training works on {device}: a small discovery in {time.perf_counter() - started:.1f} s"

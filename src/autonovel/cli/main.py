@@ -1,33 +1,62 @@
-"""The command line: finds the verb, parses its options, turns errors into one sentence and an exit status."""
+"""The command line: finds the command, reads its flags, turns errors into one sentence and an exit status."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import itertools
 import os
 import signal
 import sys
+import threading
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, make_dataclass, replace
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
-import tyro
-
-from autonovel.cli.verbs import VERBS, Common
-from autonovel.errors import AutonovelWarning, InputError, TrainingError
+from autonovel.cli.common import TrainingVerb
+from autonovel.cli.flags import Flag, build, flags_of, overlay, read
+from autonovel.cli.help import full_help, headings_of, overview, short_help
+from autonovel.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
-from autonovel.recipes import describe_recipes, get_recipe
+from autonovel.recipes import get_recipe
+from autonovel.settings import Recipe
 
-_SHORT = {"--incremental": "--joint.incremental", "--no-incremental": "--joint.no-incremental"}
+VERBS = {
+    "demo": "demo.Demo",
+    "discover": "discover.Discover",
+    "estimate": "estimate.Estimate",
+    "cluster": "cluster.Cluster",
+    "show": "show.Show",
+    "report": "report.Report",
+    "browse": "browse.Browse",
+    "name": "edit.Name",
+    "merge": "edit.Merge",
+    "split": "edit.Split",
+    "move": "edit.Move",
+    "mark": "edit.Mark",
+    "undo": "edit.Undo",
+    "redo": "edit.Redo",
+    "regroup": "edit.Regroup",
+    "recipes": "recipes.Recipes",
+    "data": "data.Data",
+    "doctor": "doctor.Doctor",
+}
+"""Every command and its class, in a module beside this one."""
+
+SHORT = {"--incremental": "--joint.incremental", "--no-incremental": "--joint.no-incremental"}
 """Flags that stand for a field of the recipe."""
+
+HELP = ("-h", "--help", "--help-all")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 where the work failed, 2 where the input cannot be used."""
-    set_for_command()
-    status = _main(argv)
+    set_for_command()  # before torch is imported
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not launched().first:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the first process prints what all of them know
+    with on_command_line(), _plain_warnings(), _interruptible():
+        status = _status_of(words)
     if launched().several:
         from autonovel.machine.processes import end
 
@@ -35,24 +64,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _main(argv: Sequence[str] | None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not launched().first:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the first process prints what all of them know
+def _status_of(words: list[str]) -> int:
     try:
-        if words and words[0] not in ("-h", "--help", "--version"):
-            signal.signal(signal.SIGTERM, _interrupt)
-            if launched().several:
-                signal.signal(signal.SIGINT, _interrupt)
-            _run_verb(words[0], words[1:])
-        else:
-            print(_version() if words == ["--version"] else _overview(), flush=True)
+        _obey(words)
     except InputError as error:
         return _complain(str(error), 2)
     except TrainingError as error:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
-        return _complain("Interrupted. The same command goes on from here.", 130)
+        trains = bool(words) and words[0] in VERBS and issubclass(_verb(words[0]), TrainingVerb)
+        return _complain(f"Interrupted{'; the same command continues from here' if trains else ''}.", 130)
     except BrokenPipeError:
         # whoever reads has seen enough; what Python still wants to print when it ends goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -60,104 +81,118 @@ def _main(argv: Sequence[str] | None) -> int:
     except (RuntimeError, MemoryError) as error:
         if _is_out_of_memory(error):
             return _complain(
-                "There is not enough memory for this; choose a smaller batch (--joint.batch and so on), smaller images "
+                "There is not enough memory for this; choose smaller batches (--joint.batch and so on), smaller images "
                 "(--model.size) or a narrower network (--model.width).",
                 1,
             )
         if not _lost_a_process(error):
             raise
-        return _complain("Another process of this run has ended. The same command goes on from the last kept state.", 1)
+        return _complain(
+            "Another process of this run has ended; the same command continues from the last kept state.", 1
+        )
     return 0 if words else 2
 
 
-def _version() -> str:
-    import autonovel
+def _obey(words: list[str]) -> None:
+    if words[:1] == ["--version"]:
+        import autonovel
 
-    return f"autonovel {autonovel.__version__}"
-
-
-def _run_verb(verb: str, words: list[str]) -> None:
-    if verb not in VERBS:
-        raise InputError(f"There is no command '{verb}'; choose one of {', '.join(VERBS)}.")
-    kind, function = VERBS[verb]
-    _plain_warnings()
-    words = [_SHORT.get(word, word) for word in words]
-    if issubclass(kind, Common):
-        recipe = get_recipe(*_look_ahead(words, kind))
-        # the parts of the recipe become options beside the verb's own: --joint.epochs, --model.width
-        parts = [(f.name, type(getattr(recipe, f.name)), getattr(recipe, f.name)) for f in fields(recipe)]
-        parts = [part for part in parts if is_dataclass(part[2])]
-        whole = make_dataclass(kind.__name__, parts, bases=(kind,), frozen=True)
-        whole.__doc__ = kind.__doc__
-        options = _parse(whole, words, verb)
+        print(f"autonovel {autonovel.__version__}", flush=True)
+    elif not words or words[0] in HELP:
+        lines = {verb: (_verb(verb).__doc__ or "").partition(":")[0].partition(". ")[0] for verb in VERBS}
+        print(overview({verb: text.rstrip(".") for verb, text in lines.items()}), flush=True)
+    elif words[0] not in VERBS:
+        raise unknown("command", words[0], VERBS)
+    elif any(word in HELP for word in words):
+        print(_help(words[0], words[1:]), flush=True)
+    elif issubclass(kind := _verb(words[0]), TrainingVerb):
+        given = read(words[0], words[1:], _flags(kind, Recipe()), SHORT)
+        options = build(kind, given)
+        recipe = overlay(get_recipe(options.recipe_name, options.preset), given)
         with _joined(options.device):
-            function(options, replace(recipe, **{name: getattr(options, name) for name, _, _ in parts}))
+            options.check()
+            options.do(recipe)
     else:
-        function(_parse(kind, words, verb))
+        build(kind, read(words[0], words[1:], _flags(kind))).do()
 
 
-def _look_ahead(words: list[str], kind: type[Common]) -> tuple[str, str]:
-    """The recipe and preset among the words: they decide the defaults of all other flags."""
-
-    def value(flag: str, default: str) -> str:
-        for i, word in enumerate(words):
-            if word == f"--{flag}" and i + 1 < len(words):
-                return words[i + 1]
-            if word.startswith(f"--{flag}="):
-                return word.partition("=")[2]
-        return default
-
-    default = next(f.default for f in fields(kind) if f.name == "recipe")
-    name = value("recipe", str(default))
-    if not name:
-        benchmark = value("data", "")
-        name = _recipe_of(benchmark) if benchmark else "folder"
-    return name, value("preset", "paper")
+def _verb(name: str) -> type[Any]:
+    module, _, kind = VERBS[name].partition(".")
+    found: type[Any] = getattr(import_module(f"autonovel.cli.{module}"), kind)
+    return found
 
 
-def _recipe_of(benchmark: str) -> str:
-    """The recipe whose settings belong to a benchmark."""
-    family = benchmark.partition(":")[0].partition("-")[0]
-    return family if family in describe_recipes() else "best"
+def _flags(kind: type[Any], recipe: Recipe | None = None) -> list[Flag]:
+    """All flags of a command; the fields of the recipe are flags beside its own, such as ``--joint.epochs``."""
+    own = list(flags_of(kind))
+    if recipe is None:
+        return own
+    taken = ("name", "preset")  # which --recipe and --preset say
+    return own + [flag for flag in flags_of(Recipe, recipe) if flag.path not in taken]
 
 
-def _parse(kind: type[Any], words: list[str], verb: str) -> Any:
-    """The options; what tyro has to say of bad ones, in a box of several lines, becomes one sentence."""
-    said = io.StringIO()
+def _help(verb: str, words: list[str]) -> str:
+    kind = _verb(verb)
+    recipe = _recipe_to_show(kind, [word for word in words if word not in HELP])
+    flags = _flags(kind, recipe)
+    if "--help-all" in words:
+        return full_help(verb, kind.__doc__ or "", flags, {} if recipe is None else headings_of(recipe))
+    return short_help(verb, kind.__doc__ or "", flags, kind.MATTER)
+
+
+def _recipe_to_show(kind: type[Any], words: list[str]) -> Recipe | None:
+    """The recipe whose values --help shows as defaults: that of the other words, if they can be read."""
+    if not issubclass(kind, TrainingVerb):
+        return None
     try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, args=words, prog=f"autonovel {verb}")
-    except SystemExit as exit_:
-        if not exit_.code:  # --help
-            raise
-    inside = [line.strip("│ ").rstrip() for line in said.getvalue().splitlines() if line.startswith("│")]
-    sentence = " ".join(itertools.takewhile(lambda line: not line.startswith("─"), inside))
-    raise InputError(f"{sentence.strip('. ') or 'The options cannot be read'}; see autonovel {verb} --help.")
+        options = build(kind, read("", words, _flags(kind, Recipe()), SHORT))
+    except InputError:
+        options = kind()
+    return get_recipe(options.recipe_name, options.preset)
 
 
-def _overview() -> str:
-    lines = [
-        "autonovel: discover the new classes in a pile of unlabelled images",
-        "",
-        "usage: autonovel COMMAND ...",
-        "",
-    ]
-    lines += [f"  {verb:<10} {(kind.__doc__ or '').splitlines()[0]}" for verb, (kind, _) in VERBS.items()]
-    return "\n".join([*lines, "", "autonovel COMMAND --help lists the options of a command."])
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show our own warnings as one plain sentence, those of others as Python does, and each of them once."""
+    with warnings.catch_warnings():
+        as_python_does, told = warnings.showwarning, set[tuple[type[Warning], str]]()
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if not launched().first or (category, str(message)) in told:
+                return
+            told.add((category, str(message)))
+            if issubclass(category, AutonovelWarning):
+                print(f"autonovel: warning: {message}", file=sys.stderr)
+            else:
+                as_python_does(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        yield
 
 
-def _plain_warnings() -> None:
-    """Show our own warnings as one plain sentence."""
-    import warnings
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """``kill`` ends the work as Ctrl-C does."""
+    kinds = (signal.SIGTERM, signal.SIGINT) if launched().several else (signal.SIGTERM,)
+    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
+        yield
+        return
+    before = [(kind, signal.signal(kind, _interrupt)) for kind in kinds]
+    try:
+        yield
+    finally:
+        for kind, handler in before:
+            signal.signal(kind, handler)
 
-    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if issubclass(category, AutonovelWarning) and launched().first:
-            print(f"autonovel: warning: {message}", file=sys.stderr)
 
-    warnings.showwarning = show
+def _interrupt(*_: Any) -> None:
+    # once is enough: a second signal, from torchrun, must not break off the writing of the state
+    for kind in (signal.SIGTERM, signal.SIGINT) if launched().several else ():
+        signal.signal(kind, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
+@contextmanager
 def _joined(device: str) -> Iterator[None]:
     """Work with the other processes, where torchrun has started some."""
     if not launched().several:
@@ -198,10 +233,3 @@ def _lost_a_process(error: BaseException) -> bool:
     from autonovel.machine.processes import lost_contact
 
     return lost_contact(error)
-
-
-def _interrupt(*_: Any) -> None:
-    # once is enough: a second signal, from torchrun, must not break off the writing of the state
-    for kind in (signal.SIGTERM, signal.SIGINT) if launched().several else ():
-        signal.signal(kind, signal.SIG_IGN)
-    raise KeyboardInterrupt

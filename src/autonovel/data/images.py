@@ -4,35 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from autonovel.errors import InputError
 
+Pixels = npt.NDArray[np.uint8]
+"""Images as an array: (n, height, width, channels), or one image without the first axis."""
+
 UNKNOWN = -1
-"""The label of an image whose class is not known to the method."""
+"""The label of an unlabelled image."""
+
+
+class Source(NamedTuple):
+    """The file that an image came from; both are empty for an image that came from no file.
+
+    Both are text that every file and terminal takes: bytes of a name that are not UTF-8 appear as escapes like ``\\xff``.
+
+    Attributes:
+        absolute: the path of the file from the root of the file system.
+        relative: its path below the folder that the user gave (for a table, below the folder of the table), or as it
+            stood in a list of files.
+    """
+
+    absolute: str
+    relative: str
+
+
+NO_SOURCE = Source("", "")
 
 
 @dataclass(frozen=True)
 class ImageSet:
     """Images with the labels that the method may see.
 
-    An unlabelled image has label ``-1`` and nothing in here says what it really shows: true labels of unlabelled
-    images are kept elsewhere (:class:`Truth`) and reach nothing but scoring.
+    An unlabelled image has the label ``-1``, and nothing in here says what it really shows: the true labels of
+    unlabelled images are kept apart (:class:`Truth`) and reach nothing but scoring.
 
     Attributes:
-        images: uint8, shape (n, height, width, channels) with 1 or 3 channels. A memory map serves as well as an array.
+        images: uint8, shape (n, height, width, channels) with 1 or 3 channels; an array or a memory map.
         labels: int64, shape (n,): 0 .. n_known - 1, or -1 where unlabelled.
         ids: one name per image, unique; file paths for images that come from files.
         class_names: the names of the known classes, in the order of their labels.
+        sources: the file that each image came from; empty where none of them came from a file.
     """
 
-    images: npt.NDArray[np.uint8]
+    images: Pixels
     labels: npt.NDArray[np.int64]
     ids: tuple[str, ...]
     class_names: tuple[str, ...]
+    sources: tuple[Source, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.images.shape
@@ -40,10 +63,14 @@ class ImageSet:
             raise InputError(
                 f"Images must be uint8 with shape (n, height, width, 1 or 3); these are {self.images.dtype} {shape}."
             )
-        if not len(shape) or not (shape[0] == len(self.labels) == len(self.ids)):
+        if not shape[0] == len(self.labels) == len(self.ids):
             raise InputError(
                 f"There are {shape[0]} images, {len(self.labels)} labels and {len(self.ids)} ids; "
                 "give one label and one id per image."
+            )
+        if self.sources and len(self.sources) != shape[0]:
+            raise InputError(
+                f"There are {shape[0]} images and {len(self.sources)} sources; give one source per image, or none."
             )
         if len(self.labels) and (self.labels.min() < UNKNOWN or self.labels.max() >= len(self.class_names)):
             raise InputError(
@@ -121,6 +148,7 @@ class ImageSet:
             images=self.images[positions],
             labels=self.labels[positions],
             ids=tuple(self.ids[i] for i in positions.tolist()),
+            sources=tuple(self.sources[i] for i in positions.tolist()) if self.sources else (),
         )
 
 
@@ -139,12 +167,12 @@ class Truth:
 
     labels: npt.NDArray[np.int64]
     class_names: tuple[str, ...]
-    test_images: npt.NDArray[np.uint8] | None = None
+    test_images: Pixels | None = None
     test_labels: npt.NDArray[np.int64] | None = None
 
 
-def as_uint8(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Any usual array of images as uint8 (n, h, w, channels)."""
+def as_uint8(images: npt.NDArray[Any]) -> Pixels:
+    """An array of images as people usually have it, as uint8 (n, h, w, channels)."""
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.shape[3] not in (1, 3):

@@ -27,13 +27,13 @@ from autonovel.errors import InputError
 class Batch(NamedTuple):
     """What a step sees.
 
-    Where several processes share a batch, each has the pixels of its own rows and the labels of all.
+    Where several processes share a batch of b images, each has the pixels of its own n and the labels of all.
 
     Attributes:
-        images: uint8 (n, h, w, c).
-        index: int64 (n,), the images' places in the data set.
-        labels: int64 (b,), -1 where unlabelled, of the whole batch.
-        places: int64 (b,), the places of the whole batch's images.
+        images: uint8 (n, h, w, c), of this process.
+        labels: int64 (b,), of the whole batch, -1 where unlabelled.
+        index: int64 (n,), the positions of this process's images in the data set.
+        places: int64 (b,), the positions of all images of the batch.
     """
 
     images: Tensor
@@ -50,29 +50,29 @@ class Images(Protocol):
 
     @property
     def side(self) -> int:
-        """Of the images, in pixels."""
+        """Height of the images in pixels."""
 
     def batch(self, index: Tensor) -> Batch:
-        """The images at these places (n,); part of the step that may be captured."""
+        """The images at these positions (n,). This is inside the step, which may be captured as a graph."""
 
     def relabelled(self, labels: npt.NDArray[np.int64]) -> Images:
         """The same images with other labels."""
 
     def reserve(self, batch: int) -> None:
-        """A stage starts whose batches have this many images."""
+        """Prepare for a stage whose batches have this many images."""
 
     def begin(self, order: Tensor) -> None:
-        """An epoch starts: its steps will ask for these rows (steps, batch) in turn."""
+        """Start an epoch whose steps will ask for these rows of positions (steps, batch) in turn."""
 
     def fetch(self) -> None:
-        """A step starts; make its images available to :meth:`batch`."""
+        """Start a step: make its images available to :meth:`batch`."""
 
-    def chunks(self, places: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
-        """The images at these places (all when left out), in order, as uint8 (m, h, w, c) on the device."""
+    def chunks(self, positions: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
+        """The images at these positions (all when left out), in order, as uint8 (m, h, w, c) on the device."""
 
 
 class DeviceImages:
-    """A data set that lies on the device as one uint8 tensor; a batch is a gather inside the step."""
+    """A data set held on the device as one uint8 tensor; a batch is a gather inside the step."""
 
     def __init__(self, data: ImageSet, device: torch.device, *, size: int = 0) -> None:
         self.images = resize(as_tensor(data.images), size).to(device)
@@ -80,7 +80,7 @@ class DeviceImages:
 
     @property
     def side(self) -> int:
-        """Of the images, in pixels."""
+        """Height of the images in pixels."""
         return self.images.shape[1]
 
     def batch(self, index: Tensor) -> Batch:
@@ -102,18 +102,18 @@ class DeviceImages:
     def fetch(self) -> None:
         """Nothing to wait for."""
 
-    def chunks(self, places: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
+    def chunks(self, positions: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
         """Slices of the tensor."""
-        all_places = torch.arange(len(self.labels)) if places is None else torch.from_numpy(places)
-        for part in all_places.split(size):
-            yield self.images[part.to(self.images.device)]
+        wanted = torch.arange(len(self.labels)) if positions is None else torch.from_numpy(positions)
+        for chunk in wanted.split(size):
+            yield self.images[chunk.to(self.images.device)]
 
 
 class StreamedImages:
-    """A data set too large for the device: a thread reads the rows of the next steps ahead into a buffer on the device."""
+    """A data set too large for the device: a thread reads ahead, and each step finds its images in a buffer there."""
 
     AHEAD = 4
-    """Batches that wait, read and resized, for their step."""
+    """How many batches are read ahead of their steps."""
 
     def __init__(self, data: ImageSet, device: torch.device, *, size: int = 0) -> None:
         self._data, self._source, self._device, self._size = data, data.images, device, size
@@ -123,11 +123,11 @@ class StreamedImages:
 
     @property
     def side(self) -> int:
-        """Of the images, in pixels."""
+        """Height of the images in pixels."""
         return self._size or int(self._source.shape[1])
 
     def batch(self, index: Tensor) -> Batch:
-        """The images that :meth:`fetch` brought."""
+        """The images that :meth:`fetch` made available."""
         assert self._buffer is not None
         return Batch(self._buffer, self.labels[index], index, index)
 
@@ -136,14 +136,14 @@ class StreamedImages:
         return StreamedImages(replace(self._data, labels=labels), self._device, size=self._size)
 
     def reserve(self, batch: int) -> None:
-        """Make the buffer."""
+        """Allocate the buffer."""
         height, width, channels = self._source.shape[1:]
         side = (self._size, self._size) if self._size else (height, width)
         self._buffer = torch.zeros((batch, *side, channels), dtype=torch.uint8, device=self._device)
 
     def begin(self, order: Tensor) -> None:
         """Start reading."""
-        # a queue for each epoch: one that was broken off leaves its rows in its own
+        # A queue of its own for each epoch: one that was interrupted leaves batches behind.
         self._waiting = queue.Queue(self.AHEAD)
         threading.Thread(target=self._read, args=(order.numpy(), self._waiting), daemon=True).start()
 
@@ -155,11 +155,11 @@ class StreamedImages:
         assert self._buffer is not None
         self._buffer.copy_(got, non_blocking=True)
 
-    def chunks(self, places: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
-        """Read part by part."""
-        all_places = np.arange(len(self._source)) if places is None else places
-        for start in range(0, len(all_places), size):
-            yield self._rows(all_places[start : start + size]).to(self._device)
+    def chunks(self, positions: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
+        """Read chunk by chunk."""
+        wanted = np.arange(len(self._source)) if positions is None else positions
+        for start in range(0, len(wanted), size):
+            yield self._rows(wanted[start : start + size]).to(self._device)
 
     def _read(self, order: npt.NDArray[np.int64], waiting: queue.Queue[Tensor | BaseException]) -> None:
         try:
@@ -169,8 +169,8 @@ class StreamedImages:
         except BaseException as error:  # handed to the thread that waits for the batch
             waiting.put(error)
 
-    def _rows(self, places: npt.NDArray[np.int64]) -> Tensor:
-        return resize(as_tensor(gather(self._source, places)), self._size)
+    def _rows(self, positions: npt.NDArray[np.int64]) -> Tensor:
+        return resize(as_tensor(gather(self._source, positions)), self._size)
 
 
 def put_on(device: torch.device, data: ImageSet, *, size: int = 0, sharers: int = 1) -> DeviceImages | StreamedImages:
@@ -194,19 +194,19 @@ def free_memory(device: torch.device) -> int:
 
 def _free_on_machine() -> int:
     try:
-        # files that the system keeps in memory only as long as nobody needs it, such as decoded images, count as free
+        # "Available" includes memory in which the system merely keeps copies of files, such as the decoded images.
         with open("/proc/meminfo") as file:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):  # not Linux
         pass
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # a system that does not tell
+    except (ValueError, OSError, AttributeError):  # a system that does not say
         return 2 * 2**30
 
 
 def _free_in_container(groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """What a container's own limit leaves; the machine may have more. Without a limit, more than any machine has."""
+    """Bytes that are free under the limit of a container; where there is no limit, more than any machine has."""
     for folder, limit, used, kept in (
         (groups, "memory.max", "memory.current", "inactive_file"),
         (groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -215,13 +215,13 @@ def _free_in_container(groups: Path = Path("/sys/fs/cgroup")) -> int:
             statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
             taken = int((folder / used).read_text()) - int(statistics.get(kept, 0))
             return max(0, int((folder / limit).read_text()) - taken)
-        except (OSError, ValueError):  # another generation of control groups, no limit ("max"), or none of them
+        except (OSError, ValueError):  # the other version of control groups, no limit ("max"), or no control groups
             continue
     return sys.maxsize
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Square-resize uint8 (n, h, w, c), in chunks; size 0 leaves them as they are."""
+    """Images uint8 (n, h, w, c) resized to squares of this size, in chunks; size 0 leaves them as they are."""
     if size == 0 or images.shape[1:3] == (size, size):
         return images
     parts = [images.new_empty((0, size, size, images.shape[3]))]  # the answer where there are no images
@@ -233,9 +233,9 @@ def resize(images: Tensor, size: int) -> Tensor:
 
 
 def shuffled(index: Tensor, batch: int, *key: object) -> Tensor:
-    """One shuffled pass over the images at index: int64 (steps, batch).
+    """One pass over the images at these positions in random order: int64 (steps, batch).
 
-    The last batch is filled from the start of the pass, so that all batches have one shape.
+    The last batch is filled up from the start of the pass, so that all batches have one shape.
     """
     batch = min(batch, len(index))
     order = index[torch.randperm(len(index), generator=host_generator(*key))]
@@ -244,12 +244,12 @@ def shuffled(index: Tensor, batch: int, *key: object) -> Tensor:
 
 
 def mixed(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: object) -> Tensor:
-    """One pass over the known images with a fixed number of them in each batch, filled up with new ones: (steps, batch).
+    """One pass over the labelled images, a fixed number in each batch, filled up with unlabelled ones: (steps, batch).
 
-    New images are visited as often as it takes to fill the batches.
+    The unlabelled images are visited as often as it takes to fill the batches.
     """
     if not 0 < known_per_batch < batch:
-        raise InputError(f"--joint.known-per-batch must lie between 1 and {batch - 1} (the batch size less one).")
+        raise InputError(f"joint.known_per_batch must lie between 1 and {batch - 1}, the batch size less one.")
     first = shuffled(known, known_per_batch, *key, "known")
     steps, per_step = len(first), batch - known_per_batch
     passes = [shuffled(new, len(new), *key, "new", p).flatten() for p in range(-(-steps * per_step // len(new)))]
@@ -258,5 +258,5 @@ def mixed(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: ob
 
 
 def as_tensor(images: npt.NDArray[Any]) -> Tensor:
-    """An array of images as a tensor; copied only where it is not contiguous or, as a memory map, not writable."""
+    """An array of images as a tensor; copied only where the array is not contiguous or not writable."""
     return torch.from_numpy(np.require(images, requirements=["C", "W"]))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from autonovel.data.augment import to_float
-from autonovel.models.net import Net
+from autonovel.models.net import Net, Scores
 
 
 class Consensus(nn.Module):
@@ -19,16 +19,16 @@ class Consensus(nn.Module):
 
     Args:
         nets: networks with the same heads.
-        places: int64 (networks, heads, n_new), for each head which of its clusters is new class 0, 1, ...; see
+        numbering: int64 (networks, heads, n_new), for each head which of its clusters is new class 0, 1, ...; see
             :func:`match_heads`.
     """
 
-    places: Tensor
+    numbering: Tensor
 
-    def __init__(self, nets: Sequence[Net], places: Tensor) -> None:
+    def __init__(self, nets: Sequence[Net], numbering: Tensor) -> None:
         super().__init__()
         self.nets = nn.ModuleList(nets)
-        self.register_buffer("places", places)
+        self.register_buffer("numbering", numbering)
 
     @classmethod
     @torch.no_grad()
@@ -41,8 +41,8 @@ class Consensus(nn.Module):
         for part in images:
             x = to_float(part.to(nets[0].mean.device))
             parts.append(torch.cat([net.head("new", net.features(x)).softmax(2) for net in nets]).cpu())
-        places = match_heads(torch.cat(parts, 1))
-        return cls(nets, places.view(len(nets), -1, places.shape[1]).to(nets[0].mean.device))
+        numbering = match_heads(torch.cat(parts, 1))
+        return cls(nets, numbering.view(len(nets), -1, numbering.shape[1]).to(nets[0].mean.device))
 
     @property
     def precision(self) -> torch.dtype:
@@ -54,28 +54,18 @@ class Consensus(nn.Module):
         for i in range(len(self.nets)):
             self._net(i).precision = precision
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, images: Tensor) -> Scores:
         """As :meth:`Net.forward`: features of all networks side by side, and logarithms of mean probabilities as scores."""
         x = to_float(images)
         features, joint, new = [], [], []
         for i in range(len(self.nets)):
-            net, places = self._net(i), self.places[i]
-            z = net.features(x)
-            scores = net.head("new", z)
-            scores = scores.gather(2, places[:, None].expand_as(scores))
-            if "known" in net.heads:
-                known = net.head("known", z)
-                if net.extended:  # it has learned the numbers of the answering head
-                    n_known = known.shape[1] - places.shape[1]
-                    whole = torch.cat([known[:, :n_known], known[:, n_known:][:, places[net.answering_head]]], 1)[None]
-                else:
-                    whole = torch.cat([known.expand(len(scores), -1, -1), scores], 2)
-            else:
-                whole = scores
+            z = self._net(i).features(x)
+            joint_scores, new_scores = self._net(i).scores(z, self.numbering[i])
+            assert new_scores is not None
             features.append(z)
-            joint.append(whole.softmax(2).mean(0))
-            new.append(scores.softmax(2).mean(0))
-        return torch.cat(features, 1), torch.stack(joint).mean(0).log(), torch.stack(new).mean(0).log()
+            joint.append(joint_scores.softmax(2).mean(0))
+            new.append(new_scores.softmax(2).mean(0))
+        return Scores(torch.cat(features, 1), torch.stack(joint).mean(0).log(), torch.stack(new).mean(0).log())
 
     def _net(self, i: int) -> Net:
         net = self.nets[i]
@@ -104,4 +94,4 @@ def match_heads(probabilities: Tensor) -> Tensor:
     rows = range(clusters)
     agreement = [sum(shared[a, b][rows, matched[a][b]].sum() for b in range(heads)) for a in range(heads)]
     reference = max(range(heads), key=lambda a: agreement[a])
-    return torch.stack([torch.from_numpy(places).long() for places in matched[reference]])
+    return torch.stack([torch.from_numpy(clusters).long() for clusters in matched[reference]])

@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.machine.processes import Share
 from autonovel.models import resnet, vgg
+from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
-from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
-from autonovel.settings import Model, Swap
+from autonovel.models.views import BatchNorm, Chain, pass_through
+from autonovel.settings import Model, from_dict
 
 
-class Cosine(nn.Module):
-    """Class scores as cosines between the feature and one direction per class, divided by a temperature."""
+class Scores(NamedTuple):
+    """What a network says of images.
 
-    def __init__(self, inputs: int, outputs: int, temperature: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        self.temperature = temperature
-        nn.init.normal_(self.weight, std=inputs**-0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Features (n, d) to scores (n, classes)."""
-        return cosines(x, self.weight) / self.temperature
-
-
-def cosines(x: Tensor, directions: Tensor) -> Tensor:
-    """Cosines between vectors (..., n, d) and directions (..., c, d): (..., n, c).
-
-    In float32 always: the balanced targets divide them by a small epsilon, which would show the rounding of bfloat16.
+    Attributes:
+        features: (n, d).
+        joint: scores over known and new classes together (n, n_known + n_new), or over what heads there are.
+        new: scores over the new classes alone (n, n_new); None before there is a head for them.
     """
-    return F.normalize(x.float(), dim=-1) @ F.normalize(directions, dim=-1).transpose(-1, -2)
 
-
-class Heads(nn.ModuleList, PerView):
-    """Several heads side by side: features (n, d) to scores (heads, n, classes)."""
-
-    def forward(self, x: Tensor, views: int = 1) -> Tensor:
-        """The scores of every head."""
-        return torch.stack([pass_through(head, x, views) for head in self])
+    features: Tensor
+    joint: Tensor
+    new: Tensor | None
 
 
 class Net(nn.Module):
@@ -57,17 +43,24 @@ class Net(nn.Module):
         backbone: blocks in order; the last gives features (n, d).
         n_features: d.
         channels: of the images.
+        settings: from which the backbone was built.
+        size: side of the images it was built for.
     """
 
     mean: Tensor
     std: Tensor
     answering_head: Tensor
 
-    def __init__(self, backbone: Chain, n_features: int, channels: int) -> None:
+    def __init__(
+        self, backbone: Chain, n_features: int, channels: int, settings: Model | None = None, size: int = 0
+    ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.n_features = n_features
+        self.n_features, self.channels, self.size = n_features, channels, size
+        self.settings = settings if settings is not None else Model()
         self.heads = nn.ModuleDict()
+        self.specs: dict[str, HeadSpec] = {}
+        """How each head was made."""
         self.register_buffer("mean", torch.zeros(1, channels, 1, 1))
         self.register_buffer("std", torch.ones(1, channels, 1, 1))
         self.register_buffer("answering_head", torch.zeros((), dtype=torch.int64))
@@ -154,26 +147,49 @@ class Net(nn.Module):
     def _head_together(self, name: str, features: Sequence[Tensor]) -> list[Tensor]:
         return list(self.head(name, torch.cat(list(features)), len(features)).chunk(len(features), -2))
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What prediction needs, from uint8 images (n, h, w, c): features, joint scores and scores of the new classes.
-
-        Returns:
-            Features (n, d); scores over known and new classes together (n, n_known + n_new), or over what heads there are;
-            scores of the answering head for the new classes (n, n_new), or None before there is one.
-        """
+    def forward(self, images: Tensor) -> Scores:
+        """What prediction needs, from uint8 images (n, h, w, c): the answering head speaks for the new classes."""
         z = self.features(to_float(images))
-        new = self.head("new", z)[self.answering_head] if "new" in self.heads else None
-        parts = []
-        if "known" in self.heads:
-            parts.append(self.head("known", z))
-        if new is not None and not self.extended:
-            parts.append(new)
-        return z, torch.cat(parts, 1) if parts else z.new_zeros(len(z), 0), new
+        joint, new = self.scores(z)
+        return Scores(z, joint[0], None if new is None else new[0])
+
+    def scores(self, z: Tensor, numbering: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Joint scores and scores of the new classes, (heads, n, classes) each.
+
+        Args:
+            z: features (n, d).
+            numbering: int64 (heads, n_new), for each head which of its clusters is new class 0, 1, ...; left out, the
+                answering head alone speaks, in its own order.
+        """
+        known = self.head("known", z)[None] if "known" in self.heads else None
+        if "new" not in self.heads:
+            return (z.new_zeros(1, len(z), 0) if known is None else known), None
+        new = self.head("new", z)
+        new = new[self.answering_head][None] if numbering is None else _renumbered(new, numbering)
+        if known is None:
+            return new, new
+        if not self.extended:
+            return torch.cat([known.expand(len(new), -1, -1), new], 2), new
+        if numbering is not None:  # the extended head has learned the numbers of the answering one
+            n_known = known.shape[2] - numbering.shape[1]
+            own = _renumbered(known[:, :, n_known:], numbering[self.answering_head][None])
+            known = torch.cat([known[:, :, :n_known], own], 2)
+        return known, new
 
     @property
     def extended(self) -> bool:
         """Whether the head of the known classes answers for the new ones too."""
-        return bool(getattr(self.heads["known"], "extended", False)) if "known" in self.heads else False
+        return "known" in self.specs and self.specs["known"].extended_by > 0
+
+    def add_head(self, name: str, spec: HeadSpec) -> None:
+        """Put a fresh head under this name, in place of any before."""
+        self.specs[name] = spec
+        self.heads[name] = make_head(spec)
+
+    def drop_head(self, name: str) -> None:
+        """Take a head away, if there is one of this name."""
+        if name in self.heads:
+            del self.heads[name], self.specs[name]
 
     def extend_known(self, n_new: int) -> None:
         """Add rows for the new classes to the known head: random weights, bias below all old ones."""
@@ -183,12 +199,22 @@ class Net(nn.Module):
             wide.weight[: old.out_features] = old.weight
             wide.bias[: old.out_features] = old.bias
             wide.bias[old.out_features :] = old.bias.min() - 1
-        head = self.heads["known"]
-        if isinstance(head, nn.Linear):
-            self.heads["known"] = head = wide
+        if isinstance(self.heads["known"], nn.Linear):
+            self.heads["known"] = wide
         else:
-            head[-1] = wide  # type: ignore[operator]
-        head.extended = True  # type: ignore[assignment]
+            self.heads["known"][-1] = wide  # type: ignore[operator]
+        spec = self.specs["known"]
+        self.specs["known"] = replace(spec, outputs=spec.outputs + n_new, extended_by=n_new)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which :func:`from_description` makes a network of the same shape."""
+        heads = {name: asdict(spec) for name, spec in self.specs.items()}
+        return {"model": asdict(self.settings), "channels": self.channels, "size": self.size, "heads": heads}
+
+
+def _renumbered(scores: Tensor, numbering: Tensor) -> Tensor:
+    """Scores (heads, n, classes) with the classes of each head in the order of its row of the numbering."""
+    return scores.gather(2, numbering[:, None].expand_as(scores))
 
 
 def _each_view(part: Callable[[Tensor, int], Tensor], views: Sequence[Tensor]) -> list[Tensor]:
@@ -227,41 +253,15 @@ def build(settings: Model, *, channels: int, size: int) -> Net:
         backbone, d = vgg.vgg(channels, settings.width, size)
     else:
         backbone, d = vgg.small(channels, settings.width, size)
-    net = Net(backbone, d, channels)
+    net = Net(backbone, d, channels, settings, size)
     net.sync_norm = settings.sync_norm
     return net
 
 
-def make_head(kind: str, inputs: int, outputs: int, temperature: float) -> nn.Module:
-    """One head of a kind of :class:`autonovel.settings.Model`."""
-    if kind == "cosine":
-        return Cosine(inputs, outputs, temperature)
-    if kind == "mlp":
-        hidden = max(1, inputs // 2)
-        return Chain(Linear(inputs, hidden), BatchNorm(hidden), nn.ReLU(), Linear(hidden, outputs))
-    return Linear(inputs, outputs)
-
-
-class ProjectedHeads(PerView):
-    """Several heads side by side, each a projection with one hidden layer and cosine scores: (n, d) to (heads, n, classes).
-
-    The heads share nothing, but their work is done together: the hidden layers are one wide layer, what follows are
-    batched products. That is a fifth of the operations of separate modules, which matters where operations are small.
-    """
-
-    def __init__(self, inputs: int, outputs: int, swap: Swap) -> None:
-        super().__init__()
-        wide = swap.heads * swap.hidden
-        self.hidden = Chain(Linear(inputs, wide), BatchNorm(wide), nn.ReLU())
-        bound = swap.hidden**-0.5
-        self.weight = nn.Parameter(torch.empty(swap.heads, swap.hidden, swap.projection).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(swap.heads, 1, swap.projection).uniform_(-bound, bound))
-        self.classes = nn.Parameter(torch.randn(swap.heads, outputs, swap.projection) * swap.projection**-0.5)
-        self.temperature = swap.temperature
-
-    def forward(self, x: Tensor, views: int = 1) -> Tensor:
-        """The scores of every head."""
-        heads, hidden, _ = self.weight.shape
-        h = self.hidden(x, views).view(len(x), heads, hidden).transpose(0, 1)
-        projected = torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
-        return cosines(projected, self.classes) / self.temperature
+def from_description(description: dict[str, Any]) -> Net:
+    """A network of the shape that :meth:`Net.describe` tells, with heads; its weights are to be loaded."""
+    settings = from_dict(Model, description["model"])
+    net = build(settings, channels=description["channels"], size=description["size"])
+    for name, spec in description["heads"].items():
+        net.add_head(name, HeadSpec(**spec))
+    return net

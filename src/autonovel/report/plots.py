@@ -1,64 +1,89 @@
-"""Pictures of what was found."""
+"""Pictures of what was found. Drawn from the run folder alone, without pyplot, which is not made for several threads."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from autonovel.data.images import ImageSet, Truth
+from autonovel.errors import InputError
+from autonovel.report.clusters import Pictures, Shown, shown_clusters
 from autonovel.runs.folder import Run
 
+SUREST, DOUBTFUL = 12, 6
+GAP = 4
+BLOCK_GAP = 28
+"""Pixels between the surest images of a cluster and the most doubtful ones."""
 
-def draw_clusters(run: Run, images: ImageSet, truth: Truth | None = None, *, per_cluster: int = 16) -> Path:
-    """Save clusters.png into the run folder: a row per cluster, its surest images first.
+MOST_CLUSTERS = 100
+_RED = (220, 38, 38)
 
-    With a truth, images that are not of the cluster's matched class have a red frame.
+
+def draw_clusters(run: Run, truth_labels: Sequence[str] | None = None) -> Path:
+    """Save clusters.png into the run folder: a row per cluster, its surest images and then the most doubtful ones.
+
+    Args:
+        run: a finished run with thumbnails.
+        truth_labels: the true class of every row of predictions.csv, where it is known: images that are not of the class
+            their cluster was matched to get a red frame.
     """
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    rows = run.predictions
-    labels = np.array([int(row["cluster"]) for row in rows])
-    sure = np.array([float(row["probability"]) for row in rows])
-    places = np.flatnonzero(~images.is_labelled)
-    matched = run.summary.get("matched", {})
-    n_new = run.summary["n_new"]
-    figure, axes = plt.subplots(
-        n_new, per_cluster, figsize=(per_cluster * 0.5 + 1.6, n_new * 0.52 + 0.5), squeeze=False
+    pictures = Pictures(run)
+    if not pictures.any:
+        raise InputError(f"The run in {run.path} has no thumbnails to draw; run it again with this version.")
+    clusters = [cluster for cluster in shown_clusters(run) if cluster.size][:MOST_CLUSTERS]
+    matched = run.summary.get("matched", {}) if truth_labels is not None else {}
+    side = pictures.side
+    width = (SUREST + DOUBTFUL) * (side + GAP) + BLOCK_GAP
+    canvas = np.full((len(clusters) * (side + GAP), width, 3), 255, dtype=np.uint8)
+    for line, cluster in enumerate(clusters):
+        true_class = matched.get(str(cluster.number), (None,))[0]
+        for row, x in _chosen(cluster, pictures.usable, side):
+            y = line * (side + GAP)
+            wrong = truth_labels is not None and true_class is not None and truth_labels[row] != true_class
+            canvas[y : y + side, x : x + side] = _framed(pictures.pixels(row), wrong)
+    inches = width / 100
+    figure = Figure(figsize=(inches + 1.9, canvas.shape[0] / 100 + 0.5))
+    axis = figure.add_axes(
+        (1.9 / (inches + 1.9), 0, inches / (inches + 1.9), canvas.shape[0] / 100 / figure.get_figheight())
     )
-    for cluster in range(n_new):
-        members = np.flatnonzero(labels == cluster)
-        # evenly from the surest to the least sure: the least sure ones show where the cluster ends
-        order = members[np.argsort(-sure[members], kind="stable")]
-        chosen = (
-            order[np.linspace(0, len(order) - 1, min(per_cluster, len(order))).astype(int)] if len(order) else order
-        )
-        name = matched.get(str(cluster), (None,))[0]
-        for column, axis in enumerate(axes[cluster]):
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.axis("off")
-            if column < len(chosen):
-                place = places[chosen[column]]
-                axis.imshow(images.images[place].squeeze(), cmap="gray_r" if images.channels == 1 else None)
-                if truth is not None and name is not None and truth.class_names[truth.labels[place]] != name:
-                    axis.axis("on")
-                    for spine in axis.spines.values():
-                        spine.set_edgecolor("red")
-                        spine.set_linewidth(2)
-        label = f"cluster {cluster}\n{len(members)} images" + (f"\n= {name}" if name else "")
-        axes[cluster][0].text(
-            -0.25, 0.5, label, transform=axes[cluster][0].transAxes, ha="right", va="center", fontsize=7
-        )
-    figure.suptitle("Each row: one discovered class, from its surest image to its least sure", fontsize=8)
-    figure.tight_layout(pad=0.3)
+    axis.imshow(canvas, interpolation="nearest", aspect="auto")
+    axis.axis("off")
+    for line, cluster in enumerate(clusters):
+        text = f"{_short(cluster.name)}\n{cluster.size:,} images, {cluster.confidence:.0%} sure"
+        true_class = matched.get(str(cluster.number), (None,))[0]
+        text += f"\n= {true_class}" if true_class is not None else ""
+        axis.text(-12, line * (side + GAP) + side / 2, text, ha="right", va="center", fontsize=7.5, parse_math=False)
+    heads = ((0, "surest"), (SUREST * (side + GAP) + BLOCK_GAP, "most doubtful"))
+    for x, text in heads:
+        axis.text(x, -8, text, ha="left", va="bottom", fontsize=8, color="#566069")
     path = run.path / "clusters.png"
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
+    figure.savefig(path, dpi=100 if len(clusters) > 40 else 150, facecolor="white")
     return path
+
+
+def _chosen(cluster: Shown, usable: npt.NDArray[np.bool_], side: int) -> list[tuple[int, int]]:
+    """Rows to draw and where each begins, in pixels; in a small cluster no image is there twice."""
+    doubtful = [row for row in cluster.ordered("doubtful").tolist() if usable[row]]
+    surest = doubtful[::-1][:SUREST]
+    doubtful = doubtful[: max(0, min(DOUBTFUL, len(doubtful) - len(surest)))]
+    places = [(row, column * (side + GAP)) for column, row in enumerate(surest)]
+    return places + [(row, (SUREST + column) * (side + GAP) + BLOCK_GAP) for column, row in enumerate(doubtful)]
+
+
+def _framed(pixels: npt.NDArray[np.uint8], wrong: bool) -> npt.NDArray[np.uint8]:
+    if wrong:
+        pixels = pixels.copy()
+        for edge in (np.s_[:3], np.s_[-3:], np.s_[:, :3], np.s_[:, -3:]):
+            pixels[edge] = _RED
+    return pixels
+
+
+def _short(name: str, most: int = 26) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def draw_estimate(run: Run) -> Path:
@@ -67,7 +92,7 @@ def draw_estimate(run: Run) -> Path:
     Above the numbers of classes: the indices of Algorithm 1 or the silhouette, or the heights of the tree with the
     place where it is cut. The estimate is a line, its interval a band.
     """
-    from matplotlib.figure import Figure  # without pyplot, which is not made for several threads
+    from matplotlib.figure import Figure
 
     found = run.read_json("estimate.json")
     curve = {name: np.array(values, dtype=float) for name, values in found["curve"].items()}

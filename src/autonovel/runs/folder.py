@@ -1,66 +1,65 @@
-"""The run folder: what is in it, and how it is read and written so that a crash leaves it whole.
+"""The run folder: everything about a run, and what a person did with it. Reading it needs no torch.
 
-::
-
-    config.json         the whole recipe, the data, versions, seed: what makes this run this run
-    metrics.jsonl       one line per epoch and stage
-    STAGE.safetensors   the network after a finished stage; STAGE-2 is that of the second network, where there are several
-    consensus.safetensors   which cluster of each head of several networks is which new class
-    state/              what an unfinished stage needs to go on
-    predictions.csv     one row per unlabelled image
-    features.npy        the same rows: features, float16
-    estimate.json       how many new classes there are, where that was estimated
-    estimate.png        its curve
-    summary.json        the result
-    names.json          names that a person gave to clusters
-    problems.csv        files that were left out, and why
+docs/run-folder.md lists the files. This module puts together what the others of this package read and write.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import os
-import re
-import stat
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from autonovel.engine import State
 from autonovel.errors import InputError, TrainingError
-from autonovel.machine.processes import World
+from autonovel.runs import answers, geometry, thumbnails
+from autonovel.runs import edits as verbs
+from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
+from autonovel.runs.files import RunFiles, check_format
+from autonovel.runs.journal import JOURNAL, Entry, read_entries
+from autonovel.runs.state import Cluster, State, first_state
+from autonovel.runs.thumbnails import Thumbnails
 
-_CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}")
-"""What a process that was killed while it wrote leaves behind: files under our own name for them, and under safetensors'."""
+if TYPE_CHECKING:
+    import pandas
+
+    from autonovel.runs import weights
+
+T = TypeVar("T")
 
 
-class Run:
+class Run(RunFiles):
     """A run folder.
 
     >>> run = load("runs/birds")                        # doctest: +SKIP
-    >>> run.summary["n_new"], run.labels[:3]            # doctest: +SKIP
-    (5, array([2, 2, 0]))
+    >>> run.summary["n_new"], run.classes[run.labels[0]]            # doctest: +SKIP
+    (5, 'new 2')
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        super().__init__(path)
+        self._kept: dict[str, tuple[Any, Any]] = {}
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "unfinished" if self.exists else "empty"
         return f"Run('{self.path}', {state})"
 
-    @property
-    def exists(self) -> bool:
-        """Whether the folder holds a run."""
-        return os.path.exists(self.path / "config.json")  # False also for a path that no system takes
+    def _keep(self, what: str, file: str, make: Callable[[], T]) -> T:
+        """What was made of a file, made again when the file is another one."""
+        try:
+            found = os.stat(self.path / file)
+            version: Any = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except OSError:
+            version = None
+        if self._kept.get(what, (self,))[0] != version:
+            self._kept[what] = (version, make())
+        kept: T = self._kept[what][1]
+        return kept
+
+    # What the machine did
 
     @property
     def finished(self) -> bool:
@@ -75,289 +74,247 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """The result."""
-        if not self.finished:
-            raise InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
+        self._check_finished()
         return self.read_json("summary.json")
 
-    @property
-    def predictions(self) -> list[dict[str, str]]:
-        """The rows of predictions.csv: image, cluster, name, probability, known."""
-        with (self.path / "predictions.csv").open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+    def _check_finished(self) -> None:
+        if not self.finished:
+            raise InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
 
     @property
-    def labels(self) -> npt.NDArray[np.int64]:
-        """The cluster of every unlabelled image, in the order of the input."""
-        return np.array([int(row["cluster"]) for row in self.predictions], dtype=np.int64)
+    def machine(self) -> MachineAnswers:
+        """What the machine answered, before any edit."""
+        self._check_finished()
+        return self._keep("machine", "predictions.csv", lambda: answers.read_answers(self))
+
+    @property
+    def images(self) -> list[ImageRecord]:
+        """All images, labelled or not, in the order of the input; empty in folders of format 1."""
+        return self._keep("images", "images.csv", lambda: answers.read_images(self))
+
+    @property
+    def unlabelled(self) -> npt.NDArray[np.int64]:
+        """(n_unlabelled,) for each row of predictions.csv, its row in images.csv (and so in the thumbnails)."""
+        return self._keep(
+            "unlabelled", "images.csv", lambda: np.flatnonzero([record.label is None for record in self.images])
+        )
+
+    @property
+    def unlike(self) -> npt.NDArray[np.bool_]:
+        """(n_unlabelled,) which images are unlike anything seen."""
+        return answers.read_unlike(self, self.machine)
 
     @property
     def features(self) -> npt.NDArray[np.float16]:
         """The features of every unlabelled image, in the order of the input."""
-        return np.asarray(np.load(self.path / "features.npy", mmap_mode="r"))
+        found = self._array("features.npy")
+        if found is None:
+            raise InputError(f"There is no features.npy in {self.path}; is the run finished?")
+        return found
+
+    @property
+    def labelled_features(self) -> npt.NDArray[np.float16] | None:
+        """The features of every labelled image; None where they were not kept."""
+        return self._array("features-labelled.npy")
+
+    @property
+    def probabilities(self) -> npt.NDArray[np.float16] | None:
+        """(n_unlabelled, n_known + n_new) of the machine's answers; None where they were not kept."""
+        return self._array("probabilities.npy")
+
+    def _array(self, name: str) -> npt.NDArray[np.float16] | None:
+        return np.asarray(np.load(self.path / name, mmap_mode="r")) if self.has(name) else None
+
+    @property
+    def thumbnails(self) -> Thumbnails | None:
+        """Small pictures of all images; None where there are none."""
+        return self._keep("thumbnails", thumbnails.INDEX, lambda: thumbnails.read_thumbnails(self))
+
+    # What the clusters are now, after a person's edits
+
+    @property
+    def edits(self) -> list[Entry]:
+        """What a person changed: the lines of edits.jsonl."""
+        return self._keep("edits", JOURNAL, lambda: read_entries(self.path / JOURNAL))
+
+    @property
+    def state(self) -> State:
+        """The clusters now."""
+        return self._states(self.edits)
+
+    @property
+    def _states(self) -> verbs.States:
+        return self._keep("states", "predictions.csv", lambda: verbs.States(self.path, first_state(self.machine)))
+
+    @property
+    def predictions(self) -> list[Prediction]:
+        """The answer for every unlabelled image, in the order of the input, with a person's edits."""
+        machine, state = self.machine, self.state
+        shown = {c.number: _shown(c) for c in state.clusters}
+        rows = zip(machine.images, state.group.tolist(), machine.probability.tolist(), strict=True)
+        return [Prediction(image, *shown[group][:2], sure, shown[group][2]) for image, group, sure in rows]
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The place in :attr:`classes` of every unlabelled image's class; -1 for images in no class."""
+        return self.state.labels
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The known classes, then the new ones."""
+        return self.state.classes
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """The clusters by number, then the known classes among the answers."""
+        return self.state.clusters
 
     @property
     def names(self) -> dict[int, str]:
         """Names that a person gave to clusters."""
-        return (
-            {int(k): v for k, v in self.read_json("names.json").items()} if (self.path / "names.json").exists() else {}
-        )
+        return self.state.given_names
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One entry per epoch and stage."""
-        file = self.path / "metrics.jsonl"
-        if not file.exists():
-            return []
-        entries = (_entry(line) for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
-        return [entry for entry in entries if entry is not None]
+    def typicality(self) -> npt.NDArray[np.float32]:
+        """(n_unlabelled,) how close each image is to the centre of its cluster; the closest has 1."""
+        state = self.state
+        if self._kept.get("typicality", (None,))[0] is not state:
+            self._kept["typicality"] = (state, geometry.typicality(self.features, state.group))
+        found: npt.NDArray[np.float32] = self._kept["typicality"][1]
+        return found
 
-    def name(self, cluster: int, name: str) -> Run:
-        """Give a cluster a name, in names.json and predictions.csv."""
-        n_new = self.summary["n_new"]
-        if not 0 <= cluster < n_new:
-            raise InputError(f"There is no cluster {cluster}; this run has clusters 0 to {n_new - 1}.")
-        names = {**self.names, cluster: name}
-        rows = self.predictions
-        for row in rows:
-            if row["known"] == "0" and int(row["cluster"]) == cluster:
-                row["name"] = name
-        self.write_rows("predictions.csv", PREDICTION_FIELDS, [[row[f] for f in PREDICTION_FIELDS] for row in rows])
-        self.write_json("names.json", {str(k): v for k, v in sorted(names.items())})
+    def neighbours(self, row: int, k: int = 12) -> npt.NDArray[np.int64]:
+        """The rows of predictions.csv whose features are nearest to this one's, the nearest first."""
+        return geometry.neighbours(self.features, row, k)
+
+    @property
+    def map(self) -> npt.NDArray[np.float32]:
+        """(n_unlabelled, 2) a map on which similar images lie together; made once and kept in map.npy."""
+        if not self.has("map.npy"):
+            places = geometry.draw_map(self.features)
+            with suppress(TrainingError):  # a folder that cannot be written can still be looked at
+                self.write_array("map.npy", places)
+            return places
+        return np.asarray(np.load(self.path / "map.npy", mmap_mode="r"))
+
+    # Edits: each is one line of the journal
+
+    def name(self, cluster: int, name: str, *, after: int | None = None) -> Run:
+        """Give a cluster a name.
+
+        Args:
+            cluster: its number.
+            name: its name; no other class may have it.
+            after: number of edits the caller knows of; another number raises :class:`autonovel.runs.edits.Conflict`.
+        """
+        return self._edit(after, lambda state: verbs.name(state, cluster, name))
+
+    def merge(self, first: int, second: int, *more: int, after: int | None = None) -> Run:
+        """Put clusters together; the first one keeps its number and its name."""
+        return self._edit(after, lambda state: verbs.merge(state, (first, second, *more)))
+
+    def split(self, cluster: int, k: int = 2, *, after: int | None = None) -> Run:
+        """Divide a cluster into k by its features; the largest part keeps number and name."""
+        return self._edit(after, lambda state: verbs.split(state, cluster, k, self.features))
+
+    def move(self, images: Iterable[str | int] | str | int, to: int | str, *, after: int | None = None) -> Run:
+        """Put images, by id or row of predictions.csv, into a cluster (number or name) or a known class (name)."""
+        return self._edit(after, lambda state: verbs.move(state, images, to, self.machine.images))
+
+    def mark(self, cluster: int, what: str, *, after: int | None = None) -> Run:
+        """Say what a cluster is: "not a class", "new", or the name of the known class that it is."""
+        return self._edit(after, lambda state: verbs.mark(state, cluster, what))
+
+    def regroup(self, k: int, *, after: int | None = None) -> Run:
+        """Divide all images of new classes into k clusters by their features, without training again.
+
+        Images that a person moved stay with the cluster she put them into; a cluster that stays mostly the same keeps its
+        number and name.
+        """
+        return self._edit(after, lambda state: verbs.regroup(state, k, self.features))
+
+    def undo(self, *, after: int | None = None) -> Run:
+        """Take back the last edit that is in force."""
+        return self._edit(after, lambda _: {"do": "undo"})
+
+    def redo(self, *, after: int | None = None) -> Run:
+        """Do again what was undone last."""
+        return self._edit(after, lambda _: {"do": "redo"})
+
+    def _edit(self, after: int | None, make: Callable[[State], Entry]) -> Run:
+        verbs.edit(self, after, self._states, make)
         return self
 
-    # Writing: each file appears whole or not at all.
+    # Writing the result
 
-    def write_json(self, name: str, content: Any) -> None:
-        """Write a JSON file."""
-        with self._whole(name) as path:
-            path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    def write_predictions(self, predictions: Iterable[Prediction]) -> None:
+        """Write predictions.csv: the unlabelled images in data-set order."""
+        answers.write_predictions(self, predictions)
 
-    def write_rows(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Write a CSV file."""
-        with self._whole(name) as path, path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(header)
-            writer.writerows(rows)
+    def write_images(self, images: Iterable[ImageRecord]) -> None:
+        """Write images.csv: all images in data-set order."""
+        answers.write_images(self, images)
 
-    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Write a .npy file."""
-        with self._whole(name) as path, path.open("wb") as file:
-            np.save(file, array)
+    def write_thumbnails(self, images: npt.NDArray[np.uint8]) -> None:
+        """Write the contact sheets of all images, (n, h, w, c) in data-set order."""
+        thumbnails.write_thumbnails(self, images)
 
-    def write_tensors(self, name: str, tensors: State, metadata: dict[str, str] | None = None) -> None:
+    def write_tensors(self, name: str, tensors: weights.State, metadata: dict[str, str] | None = None) -> None:
         """Write a .safetensors file."""
-        ready = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-        with self._whole(name) as path:
-            path.touch()
-            usual = path.stat().st_mode
-            save_file(ready, path, metadata)
-            path.chmod(stat.S_IMODE(usual))  # as safetensors leaves it, nobody but its owner may read it
+        from autonovel.runs import weights
 
-    def read_tensors(self, name: str) -> tuple[State, dict[str, str]]:
+        weights.write_tensors(self, name, tensors, metadata)
+
+    def read_tensors(self, name: str) -> tuple[weights.State, dict[str, str]]:
         """Tensors and metadata of a .safetensors file."""
-        try:
-            with safe_open(self.path / name, "pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise InputError(
-                f"The file {self.path / name} cannot be read ({error}); delete it to compute it again."
-            ) from error
+        from autonovel.runs import weights
 
-    def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-        return (self.path / name).exists()
+        return weights.read_tensors(self, name)
 
-    def remove(self, name: str) -> None:
-        """Delete a file, if there is one of this name."""
-        (self.path / name).unlink(missing_ok=True)
+    def read_metadata(self, name: str) -> dict[str, str]:
+        """The metadata of a .safetensors file; reads no tensor."""
+        from autonovel.runs import weights
 
-    def append_metrics(self, entry: dict[str, Any]) -> None:
-        """Add a line to metrics.jsonl."""
-        with _written(self.path / "metrics.jsonl") as path, path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        return weights.read_metadata(self, name)
 
-    def forget_metrics(self, stage: str, since: int) -> None:
-        """Drop the lines of epochs of a stage that will be done again (those after the kept state)."""
-        kept = "".join(json.dumps(m) + "\n" for m in self.metrics if m["stage"] != stage or m["epoch"] < since)
-        if self.has("metrics.jsonl") and (self.path / "metrics.jsonl").read_bytes() != kept.encode():
-            with self._whole("metrics.jsonl") as path:
-                path.write_text(kept, encoding="utf-8")
+    # What comes after
 
-    @contextmanager
-    def claim(self, config: dict[str, Any]) -> Iterator[None]:
-        """Make the folder this run's own: refuse one that holds another run or that another process works in."""
-        try:
-            if self.path.exists() and not self.path.is_dir():
-                raise InputError(f"{self.path} is a file; give a folder for the run.")
-            if self.exists:
-                self._refuse_other(config)
-            # a run that ended before its first file was written leaves the folder of its lock
-            elif self.path.exists() and any(
-                entry.name != "state" and not _CUT_OFF.fullmatch(entry.name) for entry in self.path.iterdir()
-            ):
-                raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
-            (self.path / "state").mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "state" / "lock").open("w")
-        except OSError as error:
-            raise InputError(
-                f"The folder {self.path} cannot be written ({error.strerror}); choose another --out."
-            ) from error
-        with lock:
-            _lock(lock, self.path)
-            for entry in (*self.path.iterdir(), *(self.path / "state").iterdir()):
-                if _CUT_OFF.fullmatch(entry.name):
-                    entry.unlink()
-            if not self.exists:
-                self.write_json("config.json", config)
-            yield
+    def to_pandas(self) -> pandas.DataFrame:
+        """The predictions as a pandas table."""
+        from autonovel.runs.show import as_table
 
-    def _refuse_other(self, config: dict[str, Any]) -> None:
-        mine, theirs = _flat(config["run"]), _flat(self.config.get("run", {}))
-        differ = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
-        if differ:
-            shown = "; ".join(f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5])
-            more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""
-            raise InputError(
-                f"The folder {self.path} holds another run ({shown}{more}); choose another --out or the same settings."
-            )
+        return as_table(self)
 
-    def read_json(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file."""
-        try:
-            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise InputError(f"There is no run in {self.path} ({name} is missing).") from error
-        except ValueError as error:
-            raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
-        return content
+    def show(self) -> None:
+        """Show the clusters: the picture and a table in a notebook, the table in a terminal."""
+        from autonovel.runs.show import show
 
-    @contextmanager
-    def _whole(self, name: str) -> Iterator[Path]:
-        target = self.path / name
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        with _written(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                yield part
-                os.replace(part, target)
-            finally:
-                part.unlink(missing_ok=True)
+        show(self)
+
+    def report(self) -> Path:
+        """Write report.html and say where it is."""
+        from autonovel.report.html import write_report
+
+        return write_report(self)
+
+    def export(self, to: str | os.PathLike[str], **options: Any) -> Any:
+        """Hand the result to other tools: see :func:`autonovel.export.export`."""
+        from autonovel.export import export
+
+        return export(self, to, **options)
+
+    def predict(self, images: Any, **options: Any) -> Any:
+        """The classes of further images: see :func:`autonovel.predict.predict`."""
+        from autonovel.predict import predict
+
+        return predict(self, images, **options)
 
 
-class SharedRun(Run):
-    """The run folder of several processes: the first one reads and writes it, and tells the others what it read.
-
-    So the folder need not be on a disk that all machines see.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], world: World) -> None:
-        super().__init__(path)
-        self._world, self._own = world, Run(path)
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is a result."""
-        return self._world.from_first(lambda: self._own.finished)
-
-    @property
-    def predictions(self) -> list[dict[str, str]]:
-        """The rows of predictions.csv."""
-        return self._world.from_first(lambda: self._own.predictions)
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One entry per epoch and stage."""
-        return self._world.from_first(lambda: self._own.metrics)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-        return self._world.from_first(lambda: self._own.has(name))
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file."""
-        return self._world.from_first(lambda: self._own.read_json(name))
-
-    def read_tensors(self, name: str) -> tuple[State, dict[str, str]]:
-        """Tensors and metadata of a .safetensors file."""
-        return self._world.from_first(lambda: self._own.read_tensors(name))
-
-    @contextmanager
-    def claim(self, config: dict[str, Any]) -> Iterator[None]:
-        """Make the folder this run's own, and see that all processes mean the same run."""
-        theirs, mine = _flat(self._world.from_first(lambda: config["run"])), _flat(config["run"])
-        if differ := sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)):
-            raise InputError(
-                f"Process {self._world.rank} and the first one do not have the same {differ[0]}; "
-                "give all of them the same images and options."
-            )
-        with ExitStack() as stack:
-            self._world.from_first(lambda: stack.enter_context(self._own.claim(config)))
-            yield
-
-    def write_json(self, name: str, content: Any) -> None:
-        """Write a JSON file."""
-        if self._world.first:
-            self._own.write_json(name, content)
-
-    def write_rows(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Write a CSV file."""
-        if self._world.first:
-            self._own.write_rows(name, header, rows)
-
-    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Write a .npy file."""
-        if self._world.first:
-            self._own.write_array(name, array)
-
-    def write_tensors(self, name: str, tensors: State, metadata: dict[str, str] | None = None) -> None:
-        """Write a .safetensors file."""
-        if self._world.first:
-            self._own.write_tensors(name, tensors, metadata)
-
-    def remove(self, name: str) -> None:
-        """Delete a file."""
-        if self._world.first:
-            self._own.remove(name)
-
-    def append_metrics(self, entry: dict[str, Any]) -> None:
-        """Add a line to metrics.jsonl."""
-        if self._world.first:
-            self._own.append_metrics(entry)
-
-    def forget_metrics(self, stage: str, since: int) -> None:
-        """Drop the lines of epochs that will be done again."""
-        if self._world.first:
-            self._own.forget_metrics(stage, since)
-
-
-def open_run(path: str | os.PathLike[str], world: World) -> Run:
-    """The folder for a run of these processes."""
-    return SharedRun(path, world) if world.several else Run(path)
-
-
-PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
-
-
-class StageCheckpoint:
-    """The state of an unfinished stage, in state/STAGE.safetensors."""
-
-    def __init__(self, run: Run, stage: str) -> None:
-        self._run, self._name = run, f"state/{stage}.safetensors"
-
-    def load(self) -> tuple[State, int] | None:
-        """State and number of epochs done, if any."""
-        if not self._run.has(self._name):
-            return None
-        state, metadata = self._run.read_tensors(self._name)
-        return state, int(metadata["epochs_done"])
-
-    def save(self, state: State, epochs_done: int) -> None:
-        """Keep this state instead of the one before."""
-        self._run.write_tensors(self._name, state, {"epochs_done": str(epochs_done)})
-
-    def clear(self) -> None:
-        """Forget it: the stage is finished."""
-        self._run.remove(self._name)
+def _shown(cluster: Cluster) -> tuple[int | None, str, bool]:
+    """Cluster, name and known of the predictions of its members."""
+    if cluster.kind == "known":
+        return None, cluster.name, True
+    return cluster.number, cluster.name if cluster.kind == "new" else cluster.kind, False
 
 
 def load(path: str | os.PathLike[str]) -> Run:
@@ -365,55 +322,15 @@ def load(path: str | os.PathLike[str]) -> Run:
     run = Run(path)
     if not run.exists:
         raise InputError(f"There is no run in {run.path} (config.json is missing).")
+    check_format(run)
     return run
 
 
 def versions() -> dict[str, str]:
     """What the run was made with."""
     import platform
+    from importlib.metadata import version
 
     import autonovel
 
-    return {"autonovel": autonovel.__version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[Path]:
-    """Say in a sentence why a file of the run could not be written: a full disk, most often."""
-    try:
-        yield path
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TrainingError(
-            f"{path} cannot be written ({reason}); make room for it, and the same command goes on from the last kept state."
-        ) from error
-
-
-def _entry(line: str) -> dict[str, Any] | None:
-    """A line of metrics.jsonl; None for one that a crash or a full disk left incomplete, whose epoch is done again."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) else None
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, dict):
-        return {
-            k: v
-            for name, part in value.items()
-            for k, v in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()
-        }
-    return {prefix: list(value) if isinstance(value, tuple) else value}
-
-
-def _lock(file: Any, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows: two processes in one folder are not noticed there
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise InputError(f"Another process is working in {path}; wait for it or choose another --out.") from error
+    return {"autonovel": autonovel.__version__, "torch": version("torch"), "python": platform.python_version()}

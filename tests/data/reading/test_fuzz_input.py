@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from autonovel.data.benchmarks.published import read_cifar, read_stl10, read_svhn
 from autonovel.data.reading.decode import Form, UnusableImageError, decode, to_pixels
-from autonovel.data.reading.load import load_images
+from autonovel.data.reading.inputs import load_images
 from autonovel.data.reading.store import open_cache
 from autonovel.data.reading.tables import list_table
 from autonovel.errors import InputError

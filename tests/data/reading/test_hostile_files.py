@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from autonovel.data.reading.decode import Form, UnusableImageError, decode
-from autonovel.data.reading.load import load_images
+from autonovel.data.reading.inputs import load_images
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
-from autonovel.data.reading.workers import decode_files
+from autonovel.data.reading.workers import PixelFile, decode_files
 from autonovel.errors import InputError
 from autonovel.runs.folder import Run
 from tests.hostile import UNUSABLE_CONTENT, UNUSABLE_ENTRIES, USABLE, encoded, picture
@@ -53,7 +53,7 @@ def test_unusable_content(piles, name, side):
     assert problem.left_out
     assert problem.counts
     assert reason in problem.reason, problem.reason
-    assert any("1 files left out" in note for note in loaded.notes)
+    assert any("1 file left out" in note for note in loaded.notes)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such entries there")
@@ -164,7 +164,7 @@ def test_a_decoder_that_crashes_takes_one_file_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "FEW", 0)
     pixel_file = tmp_path / "pixels"
     pixel_file.write_bytes(b"\0" * 20 * 16 * 16 * 3)
-    verdicts = decode_files(paths, range(20), pixel_file, Form(16, 3), offset=0, workers=2)
+    verdicts = decode_files(paths, range(20), PixelFile(pixel_file, Form(16, 3)), workers=2)
     assert [v.reason for v in verdicts] == ["crashed the decoder" if i == 7 else "" for i in range(20)]
     rows = np.fromfile(pixel_file, np.uint8).reshape(20, 16, 16, 3)
     for i in (0, 6, 8, 19):

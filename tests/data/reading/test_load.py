@@ -5,8 +5,7 @@ import pytest
 from PIL import Image
 
 from autonovel.data.images import ImageSet
-from autonovel.data.reading.load import load_images
-from autonovel.data.reading.survey import survey
+from autonovel.data.reading.inputs import load_images, open_input
 from autonovel.errors import InputError
 from tests.hostile import encoded, picture
 
@@ -176,7 +175,7 @@ def test_hugging_face_datasets(pixels, tmp_path):
         (np.zeros((4, 8, 8, 2)), "must have shape|no usable|cannot be used"),
         (np.full((4, 8, 8), np.nan), "finite"),
         (np.array([["a"]] * 4), "must have shape|cannot be used|no usable"),
-        (["a.png", 3], "something else than paths|cannot be used|no usable"),
+        (["a.png", 3], "something other than paths|cannot be used|no usable"),
         ([], "no usable images"),
     ],
 )
@@ -212,7 +211,7 @@ def test_survey(tmp_path):
         picture(100, 300).save(tmp_path / "pile" / f"{number}.jpg")
     (tmp_path / "pile" / "bad.jpg").write_bytes(b"bad")
     (tmp_path / "pile" / "empty.jpg").write_bytes(b"")
-    seen = survey(tmp_path / "known", tmp_path / "pile")
+    seen = open_input(tmp_path / "known", tmp_path / "pile").survey
     assert (seen.n_labelled, seen.n_unlabelled) == (6, 5)
     assert seen.classes == {"a": 3, "b": 3}
     assert (seen.side, seen.smallest, seen.largest, seen.size) == (90, 90, 300, 96)
@@ -222,7 +221,7 @@ def test_survey(tmp_path):
 
 
 def test_survey_of_arrays():
-    seen = survey((np.zeros((6, 28, 28), np.uint8), [1, 1, 2, 2, -1, -1]))
+    seen = open_input((np.zeros((6, 28, 28), np.uint8), [1, 1, 2, 2, -1, -1])).survey
     assert (seen.size, seen.channels, seen.n_unlabelled) == (28, 1, 2)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autonovel.data.reading import decoded, workers
-from autonovel.data.reading.load import load_images
+from autonovel.data.reading import fill, workers
+from autonovel.data.reading.inputs import load_images
 from autonovel.data.reading.store import HEAD, gather, open_cache, release
 from autonovel.errors import InputError
 from tests.hostile import encoded, picture
@@ -218,7 +218,7 @@ def test_what_nobody_used_for_a_month_makes_room(photos):
 def test_several_processes_at_once(photos):
     """Builders that race each other all get the right images, and one whole file is left."""
     program = (
-        "import sys, hashlib; from autonovel.data.reading.load import load_images\n"
+        "import sys, hashlib; from autonovel.data.reading.inputs import load_images\n"
         "known, pile, cache = (f'{sys.argv[1]}/{name}' for name in ('known', 'pile', 'cache'))\n"
         "images = load_images(known, pile, size=16, channels=3, cache=cache)\n"
         "print(hashlib.md5(images.images.images.tobytes()).hexdigest())"
@@ -242,9 +242,9 @@ def test_writing_to_the_images_does_not_reach_the_cache(photos):
 
 
 def test_without_a_cache_folder_nothing_is_left_behind(photos):
-    before = set(os.listdir(decoded._private_folder()))
+    before = set(os.listdir(fill._private_folder()))
     images = load_images(photos / "known", photos / "pile", size=16, channels=3).images
-    assert set(os.listdir(decoded._private_folder())) == before
+    assert set(os.listdir(fill._private_folder())) == before
     assert images.images.shape == (18, 16, 16, 3)
     assert images.images.any()
 
@@ -280,10 +280,10 @@ def test_a_script_without_a_main_guard_may_use_workers(photos, tmp_path):
     """The workers are programs of their own: they do not run the user's script again."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from autonovel.data.reading import load, workers\n"
+        "from autonovel.data.reading import inputs, workers\n"
         "print('started')\n"
         "workers.FEW = 0\n"
-        f"data = load.load_images({str(photos / 'known')!r}, {str(photos / 'pile')!r}, size=16, workers=2).images\n"
+        f"data = inputs.load_images({str(photos / 'known')!r}, {str(photos / 'pile')!r}, size=16, workers=2).images\n"
         "print(len(data))\n"
     )
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)

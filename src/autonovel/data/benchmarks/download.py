@@ -1,4 +1,4 @@
-"""Fetch published data files: checksum, progress, and a broken download goes on where it stopped."""
+"""Fetch published data files, with checksum and progress; an interrupted download resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMEOUT = 30
 
 
 def fetch_archive(archive: Archive, root: Path, progress: Progress | None = None) -> None:
-    """Download one archive into the root, check it and unpack it; nothing is left of it but what it held.
+    """Download one archive into the root, check it, unpack it and remove it.
 
     Raises:
         InputError: the server cannot be reached, or what it sends is not the published file.
@@ -41,7 +41,7 @@ def fetch_archive(archive: Archive, root: Path, progress: Progress | None = None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise InputError(f"{name} cannot be downloaded ({reason}); {advice}.") from None
-    except ValueError:  # pooch's word for a wrong checksum
+    except ValueError:  # what pooch raises for a wrong checksum
         raise InputError(f"What {archive.url} sent is not the published file (its md5 differs); {advice}.") from None
     _unpack(fetched, root / archive.into)
 
@@ -57,12 +57,12 @@ class _Resuming:
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-                goes_on = have and response.status == http.HTTPStatus.PARTIAL_CONTENT
-                self._receive(response, have if goes_on else 0)
+                resumes = have and response.status == http.HTTPStatus.PARTIAL_CONTENT
+                self._receive(response, have if resumes else 0)
         except urllib.error.HTTPError as error:
             if not (have and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
                 raise
-            # Nothing is left to send: the part is the whole.
+            # Nothing is left to send: the download was complete.
         os.replace(self.part, output_file)
 
     def _receive(self, response: Any, have: int) -> None:

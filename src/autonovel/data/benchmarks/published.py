@@ -1,6 +1,6 @@
 """The published files of the benchmarks: which they are, their checksums, and how to read each format safely.
 
-Everything here is about bytes on disk; which classes are known and which are new is decided in ``benchmarks``.
+Everything here is about bytes on disk; which classes are known and which are new is decided in ``splits``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.data.images import Pixels
 from autonovel.errors import InputError
 
-Images = npt.NDArray[np.uint8]
 Classes = npt.NDArray[np.int64]
 
 
@@ -26,7 +26,7 @@ Classes = npt.NDArray[np.int64]
 class Archive:
     """One file to download: where it is, its published md5, and what becomes of it in the root folder.
 
-    It goes into the folder ``into`` below the root: archives (``.tar.gz``, ``.zip``) unpacked, other files as they are.
+    It ends up in the folder ``into`` below the root: an archive (``.tar.gz``, ``.zip``) unpacked, any other file as it is.
     """
 
     url: str
@@ -51,14 +51,18 @@ class Published:
     def locate(self, name: str, root: Path | None) -> Path:
         """The folder of the data set; ``root`` may be the folder around it or the folder itself."""
         if root is None:
-            raise InputError(f"The benchmark {name} is read from files; say where they are with --root DIR.")
+            raise InputError(
+                f"The benchmark {name} is read from files; give the folder that holds them as root (--root DIR)."
+            )
         root = Path(root)
         marker = next(iter(self.files), None) or "images_background"
         for folder in (root / self.folder, root):
             if (folder / marker).exists():
                 return folder
         if not root.is_dir():
-            raise InputError(f"There is no folder {root}; give the folder that holds {self.folder} as --root.")
+            raise InputError(
+                f"There is no folder {root}; give the folder that holds {self.folder} as root (--root DIR)."
+            )
         raise InputError(f"{root} does not hold {self.folder}/{marker}; {self.advice(name, root)}.")
 
     def advice(self, name: str, root: Path) -> str:
@@ -77,7 +81,7 @@ class Published:
         if not unverified and hashlib.md5(content, usedforsecurity=False).hexdigest() != self.files[file]:
             raise InputError(
                 f"{path} is not the published file (its md5 differs); "
-                "download it again, or use it as it is with --unverified."
+                "download it again, or use it as it is with unverified=True (--unverified)."
             )
         return content
 
@@ -146,9 +150,9 @@ STL10 = Published(
 
 
 class _PickledArray:
-    """Takes the place of numpy's array while a file is unpickled: no code of numpy runs on the file's word."""
+    """Stands in for numpy's array while a file is unpickled, so that the file cannot call any code of numpy."""
 
-    array: Images
+    array: Pixels
 
     def __setstate__(self, state: Any) -> None:
         _, shape, _, _, data = state
@@ -156,7 +160,7 @@ class _PickledArray:
 
 
 class _PickledType:
-    """Takes the place of numpy's dtype; the pixels are bytes whatever it says."""
+    """Stands in for numpy's dtype; the pixels are bytes whatever it says."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -164,7 +168,7 @@ class _PickledType:
 
 
 class _CifarUnpickler(pickle.Unpickler):
-    """Admits the few names that the published files contain, each replaced by something harmless."""
+    """Allows only the few names that the published files contain, each replaced by something harmless."""
 
     def find_class(self, module: str, name: str) -> Any:
         match module, name:
@@ -198,8 +202,8 @@ def _text(value: Any) -> Any:
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
-def cifar_part(record: dict[str, Any], label_key: str, n_classes: int, path: Path) -> tuple[Images, Classes]:
-    """Images and classes of one CIFAR file, checked to belong together."""
+def cifar_part(record: dict[str, Any], label_key: str, n_classes: int, path: Path) -> tuple[Pixels, Classes]:
+    """Images and classes of one CIFAR file, checked to be equally many."""
     images, labels = record.get("data"), record.get(label_key)
     if not isinstance(images, np.ndarray) or not isinstance(labels, list) or len(images) != len(labels):
         raise InputError(f"{path} does not hold images under 'data' with as many '{label_key}'; download it again.")
@@ -215,7 +219,7 @@ def _classes(values: npt.NDArray[Any], n_classes: int, path: Path) -> Classes:
 # ---- SVHN: Matlab files, and STL-10: raw bytes ----------------------------------------------------------------------
 
 
-def read_svhn(content: bytes, path: Path) -> tuple[Images, Classes]:
+def read_svhn(content: bytes, path: Path) -> tuple[Pixels, Classes]:
     """Images and digits of an SVHN file; the file writes the digit 0 as class 10."""
     from scipy.io import loadmat
 
@@ -230,7 +234,7 @@ def read_svhn(content: bytes, path: Path) -> tuple[Images, Classes]:
     return images, _classes(np.where(digits == 10, 0, digits), 10, path)
 
 
-def read_stl10(images: bytes, labels: bytes, path: Path) -> tuple[Images, Classes]:
+def read_stl10(images: bytes, labels: bytes, path: Path) -> tuple[Pixels, Classes]:
     """Images and classes of STL-10: planes of 96 x 96 stored column by column, classes counted from 1."""
     if not images or len(images) != len(labels) * 3 * 96 * 96:
         raise InputError(f"{path} does not hold one 96 x 96 colour image per label; download it again.")
@@ -241,15 +245,15 @@ def read_stl10(images: bytes, labels: bytes, path: Path) -> tuple[Images, Classe
 # ---- OmniGlot: one small picture per drawing ------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)  # the known characters are the same for each of the twenty tasks
-def read_alphabet(folder: Path, size: int) -> tuple[Images, Classes, tuple[str, ...]]:
+@lru_cache(maxsize=64)  # all twenty tasks have the known characters in common
+def read_alphabet(folder: Path, size: int) -> tuple[Pixels, Classes, tuple[str, ...]]:
     """The drawings of one alphabet as (n, size, size, 1), their characters, and the characters' names.
 
-    Ink is bright on a dark ground, the other way round than in the files, so that padding with zeros adds plain ground.
+    Ink is bright on a dark ground, the reverse of the files, so that padding with zeros adds plain ground.
     """
     from PIL import Image
 
-    drawings: list[Images] = []
+    drawings: list[Pixels] = []
     classes: list[int] = []
     names: list[str] = []
     for character in sorted(path for path in folder.iterdir() if path.is_dir()):

@@ -8,7 +8,7 @@ archives: those often tell the class.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from autonovel.data.benchmarks import published
-from autonovel.data.benchmarks.published import Classes, Images, Published
-from autonovel.data.images import UNKNOWN, ImageSet, Truth
+from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS
+from autonovel.data.benchmarks.published import Classes, Published
+from autonovel.data.images import UNKNOWN, ImageSet, Pixels, Truth
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import InputError
-
-EVALUATION_ALPHABETS = (
-    "Angelic", "Atemayar_Qelisayer", "Atlantean", "Aurek-Besh", "Avesta", "Ge_ez", "Glagolitic", "Gurmukhi", "Kannada",
-    "Keble", "Malayalam", "Manipuri", "Mongolian", "Old_Church_Slavonic_(Cyrillic)", "Oriya", "Sylheti",
-    "Syriac_(Serto)", "Tengwar", "Tibetan", "ULOG",
-)  # fmt: skip
-"""The alphabets of OmniGlot whose characters are to be discovered, one alphabet per task."""
-
-PROBE_ALPHABETS = ("Alphabet_of_the_Magi", "Japanese_(katakana)", "Latin", "Cyrillic", "Grantha")
-"""The known alphabets of OmniGlot that pre-training leaves out, to calibrate the number of classes on."""
+from autonovel.errors import InputError, unknown
 
 BENCHMARKS: dict[str, str] = {
     "digits": "scikit-learn's 1,797 digits, 8 x 8 grey; 0-4 known, 5-9 new; no download",
@@ -54,9 +45,10 @@ def load_benchmark(
 
     Args:
         name: one of :data:`BENCHMARKS`; ``omniglot:ALPHABET`` and ``imagenet:A`` (B, C) choose a task within one.
-        root: the folder that holds the published files (or the folder around it); not needed for ``digits``.
-        unverified: also take files whose checksum or number differs from the published ones.
-        size: side of the square images, where the benchmark leaves it open (OmniGlot: 32, ImageNet: 224).
+        root: the folder that holds the published files, or the folder around it; not needed for ``digits``.
+        unverified: accept files whose checksum or number differs from the published ones.
+        size: side of the square images, where the benchmark leaves it open (32 for OmniGlot and 224 for ImageNet when
+            left out).
 
     >>> images, truth = load_benchmark("digits", None)
     >>> images.images.shape, images.n_known, len(truth.class_names)
@@ -65,7 +57,7 @@ def load_benchmark(
     family, _, task = name.partition(":")
     loader = _LOADERS.get(family)
     if loader is None or (task and family not in ("omniglot", "imagenet")):
-        raise InputError(f"There is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}.")
+        raise unknown("benchmark", name, BENCHMARKS)
     settings = (None if root is None else Path(root), unverified, size)
     return loader(task, *settings) if family in ("omniglot", "imagenet") else loader(*settings)
 
@@ -77,10 +69,10 @@ def benchmark_names() -> list[str]:
 
 
 def published_files(name: str) -> Published | None:
-    """The published files behind a benchmark; None for those that are not read from downloaded files."""
+    """The published files of a benchmark; None for one that cannot be downloaded or need not be."""
     family = name.partition(":")[0]
     if family not in BENCHMARKS:
-        raise InputError(f"There is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}.")
+        raise unknown("benchmark", name, BENCHMARKS)
     return _FILES.get(family.split("-")[0])
 
 
@@ -106,31 +98,14 @@ def fetch_benchmark(name: str, root: Path, *, progress: Progress | None = None) 
     return f"{name}: verified in {root}, {len(images):,} training and {n_test:,} test images"
 
 
-def classes_by_alphabet(class_names: Iterable[str]) -> dict[str, list[int]]:
-    """The classes of each alphabet, from OmniGlot's class names (``Latin/character01``).
-
-    >>> classes_by_alphabet(["Latin/character01", "Greek/character01", "Latin/character02"])
-    {'Latin': [0, 2], 'Greek': [1]}
-    """
-    groups: dict[str, list[int]] = {}
-    for number, name in enumerate(class_names):
-        groups.setdefault(name.partition("/")[0], []).append(number)
-    return groups
-
-
-def probe_classes(class_names: Iterable[str]) -> dict[str, list[int]]:
-    """The classes of each probe alphabet of OmniGlot, from the names of the known classes."""
-    return {name: classes for name, classes in classes_by_alphabet(class_names).items() if name in PROBE_ALPHABETS}
-
-
 def hide_new_classes(
-    images: Images,
+    images: Pixels,
     classes: Classes,
     class_names: Sequence[str],
     n_known: int,
-    test: tuple[Images, Classes] | None = None,
+    test: tuple[Pixels, Classes] | None = None,
 ) -> tuple[ImageSet, Truth]:
-    """Split a labelled set: the first ``n_known`` classes keep their labels, the others are told by the truth alone."""
+    """Split a labelled set: the first ``n_known`` classes keep their labels, those of the others go to the truth alone."""
     visible = np.where(classes < n_known, classes, UNKNOWN)
     width = len(str(max(len(images) - 1, 0)))
     ids = tuple(f"{position:0{width}d}" for position in range(len(images)))
@@ -154,7 +129,7 @@ def _cifar10(n_known: int, root: Path | None, unverified: bool, size: int | None
     read = partial(_cifar_record, published.CIFAR10, folder, unverified)
     names = _class_names(read("batches.meta").get("label_names"), 10, folder / "batches.meta")
     batches = [f"data_batch_{number}" for number in range(1, 6)]
-    with ThreadPoolExecutor() as pool:  # checksums and copies leave Python free
+    with ThreadPoolExecutor() as pool:  # checksums and copying release Python's lock
         parts = list(
             pool.map(lambda f: published.cifar_part(read(f), "labels", 10, folder / f), [*batches, "test_batch"])
         )
@@ -174,7 +149,7 @@ def _cifar_record(source: Published, folder: Path, unverified: bool, file: str) 
     return published.read_cifar(source.read(folder, file, unverified=unverified), folder / file)
 
 
-def _together(parts: Sequence[tuple[Images, Classes]]) -> tuple[Images, Classes]:
+def _together(parts: Sequence[tuple[Pixels, Classes]]) -> tuple[Pixels, Classes]:
     return np.concatenate([images for images, _ in parts]), np.concatenate([classes for _, classes in parts])
 
 
@@ -194,7 +169,7 @@ def _svhn(root: Path | None, unverified: bool, size: int | None) -> tuple[ImageS
 
 
 def _stl10(both: bool, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
-    def part(split: str) -> tuple[Images, Classes]:
+    def part(split: str) -> tuple[Pixels, Classes]:
         files = f"{split}_X.bin", f"{split}_y.bin"
         images, labels = (published.STL10.read(folder, file, unverified=unverified) for file in files)
         return published.read_stl10(images, labels, folder / files[0])
@@ -221,7 +196,7 @@ def _omniglot(task: str, root: Path | None, unverified: bool, size: int | None) 
         if found != n_characters and not unverified:
             raise InputError(
                 f"{folder / part} holds {found} characters instead of the published {n_characters}; "
-                "download it again, or use it as it is with --unverified."
+                "download it again, or use it as it is with unverified=True (--unverified)."
             )
     chosen = [path for path in alphabets["images_evaluation"] if not task or path.name == task]
     if not chosen:
@@ -236,7 +211,7 @@ def _omniglot(task: str, root: Path | None, unverified: bool, size: int | None) 
     if len(images) != drawings * len(names) and not unverified:
         raise InputError(
             f"{folder} does not hold {drawings} drawings of each character; "
-            "download it again, or use it as it is with --unverified."
+            "download it again, or use it as it is with unverified=True (--unverified)."
         )
     return hide_new_classes(images, classes, names, sum(len(own_names) for _, _, own_names in known))
 
@@ -244,8 +219,8 @@ def _omniglot(task: str, root: Path | None, unverified: bool, size: int | None) 
 def _imagenet(task: str, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
     known, new = _imagenet_classes(task, root, unverified)
     assert root is not None
-    images, classes = _decoded_folders(root, "train", [*known, *new], size or 224)
-    test = _decoded_folders(root, "val", [*known, *new], size or 224) if (root / "val").is_dir() else None
+    images, classes = _class_folders(root, "train", [*known, *new], size or 224)
+    test = _class_folders(root, "val", [*known, *new], size or 224) if (root / "val").is_dir() else None
     return hide_new_classes(images, classes, [*known, *new], len(known), test)
 
 
@@ -256,7 +231,7 @@ def _imagenet_classes(task: str, root: Path | None, unverified: bool) -> tuple[l
         raise InputError("Say which 30 classes of ImageNet are new: imagenet:A, imagenet:B or imagenet:C.")
     if root is None or not (root / "train").is_dir():
         raise InputError(
-            f"{root or 'The root'} does not hold ImageNet; give as --root a folder with train/nXXXXXXXX/*.JPEG "
+            f"{root or 'The root'} does not hold ImageNet; give as root (--root DIR) a folder with train/nXXXXXXXX/*.JPEG "
             "(and val/nXXXXXXXX/*.JPEG for the test images)."
         )
     there = {path.name for path in (root / "train").iterdir() if path.is_dir()}
@@ -266,17 +241,19 @@ def _imagenet_classes(task: str, root: Path | None, unverified: bool) -> tuple[l
     if len(known) != 882 and not unverified:
         raise InputError(
             f"{root / 'train'} holds {len(known)} known classes instead of 882; complete it, or use it as it is with "
-            "--unverified."
+            "unverified=True (--unverified)."
         )
     return known, new
 
 
-def _decoded_folders(root: Path, split: str, names: Sequence[str], size: int) -> tuple[Images, Classes]:
-    """The images of some class folders, decoded into a cache beside them, and the position of each one's class."""
-    from autonovel.data.reading.decoded import decode_folders
+def _class_folders(root: Path, split: str, names: Sequence[str], size: int) -> tuple[Pixels, Classes]:
+    """The images of these class folders, decoded into a cache in the root, and the number of each image's class."""
+    from autonovel.data.reading.fill import read_class_folders
     from autonovel.data.reading.problems import refuse_if_too_many
 
-    images, classes, problems = decode_folders([root / split / name for name in names], size, root / "autonovel-cache")
+    images, classes, problems = read_class_folders(
+        [root / split / name for name in names], size, root / "autonovel-cache"
+    )
     refuse_if_too_many(problems, len(images))
     return images, classes
 

@@ -1,4 +1,4 @@
-"""Pictures that are there more than once."""
+"""Images that occur more than once."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.data.reading.decode import Pixels
+from autonovel.data.images import Pixels
 
 Remark = tuple[int, str, bool, bool]
-"""Position of the picture, what is to be said, whether it is left out, whether that counts as unusable."""
+"""Position of the image, what is to be said, whether it is left out, whether that counts as unusable."""
 
 
 def find_copies(
     labels: Sequence[str | None],
     ids: Sequence[str],
     usable: npt.NDArray[np.bool_],
-    prints: npt.NDArray[np.int64],
+    fingerprints: npt.NDArray[np.int64],
     pixels: Pixels,
 ) -> list[Remark]:
-    """What is to be said about copies of pictures.
+    """What is to be said about copies of images.
 
-    A picture with two different labels is left out wherever it occurs. An unlabelled copy of a labelled picture is
-    left out, since its class is known. Other copies stay and are remarked on: everyone expects an answer for them.
+    An image with two different labels is left out wherever it occurs. An unlabelled copy of a labelled image is left
+    out, since its class is known. Other copies stay, with a remark: the user expects an answer for each of them.
     """
     remarks: list[Remark] = []
-    for group in _equal(np.flatnonzero(usable), prints, pixels):
+    for group in _equal(np.flatnonzero(usable), fingerprints, pixels):
         known = sorted({label for label in (labels[position] for position in group) if label is not None})
         first = min(group, key=lambda position: (labels[position] is None, position))
         for position in group:
@@ -41,15 +41,15 @@ def find_copies(
     return sorted(remarks)
 
 
-def _equal(positions: npt.NDArray[np.intp], prints: npt.NDArray[np.int64], pixels: Pixels) -> list[list[int]]:
-    """Groups of pictures with the same print and the same pixels."""
-    order = positions[np.argsort(prints[positions], kind="stable")]
-    breaks = np.flatnonzero(np.diff(prints[order])) + 1
+def _equal(positions: npt.NDArray[np.intp], fingerprints: npt.NDArray[np.int64], pixels: Pixels) -> list[list[int]]:
+    """Groups of images with the same fingerprint and the same pixels."""
+    order = positions[np.argsort(fingerprints[positions], kind="stable")]
+    breaks = np.flatnonzero(np.diff(fingerprints[order])) + 1
     groups: list[list[int]] = []
-    for same_print in np.split(order, breaks):
-        if len(same_print) > 1:
+    for same_fingerprint in np.split(order, breaks):
+        if len(same_fingerprint) > 1:
             by_pixels: dict[bytes, list[int]] = {}
-            for position in same_print.tolist():
+            for position in same_fingerprint.tolist():
                 by_pixels.setdefault(pixels[position].tobytes(), []).append(position)
             groups += [group for group in by_pixels.values() if len(group) > 1]
     return groups

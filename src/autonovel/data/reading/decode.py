@@ -1,6 +1,7 @@
 """From the bytes of an image file to a square of pixels, safely; or the reason why not.
 
-Runs in worker processes, so it imports nothing heavy: numpy, half of a worker's start, only where a picture needs it.
+This runs in worker processes, so it imports nothing heavy: numpy alone would take half of a worker's start and is
+imported only where an image needs it.
 """
 
 from __future__ import annotations
@@ -9,21 +10,20 @@ import importlib
 import io
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
-Pixels: TypeAlias = "npt.NDArray[np.uint8]"
+    from autonovel.data.images import Pixels
 
 for _kind in ("Jpeg", "Mpo", "Png", "WebP", "Bmp", "Tiff", "Gif"):
     importlib.import_module(f"PIL.{_kind}ImagePlugin")
 
 FORMATS = tuple(name for name in ("JPEG", "MPO", "PNG", "WEBP", "BMP", "TIFF", "GIF") if name in Image.OPEN)
-"""What is read, whatever the file's name says. Kinds that start other programs, such as EPS, stay out."""
+"""The formats that are read, whatever the file's name says. Those that start other programs, such as EPS, are not."""
 
 MOST_BYTES = 256 * 2**20
 MOST_PIXELS = 100_000_000
@@ -41,7 +41,7 @@ _NOT_READ = {
     "a JPEG 2000 image": (b"\x00\x00\x00\x0cjP  ",),
     "a JPEG XL image": (b"\x00\x00\x00\x0cJXL ", b"\xff\x0a"),
 }
-"""First bytes of kinds that people take for images and that are not read, so that the reason can say so."""
+"""The first bytes of formats that people take for images and that are not read, so that the reason can name them."""
 
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 _ORIENTATION_TAG = 0x0112
@@ -62,7 +62,7 @@ class UnusableImageError(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """The one form that all images of a data set get.
+    """The one form that all images of a data set are brought to.
 
     Attributes:
         size: side of the square in pixels.
@@ -77,10 +77,15 @@ class Form:
         """Height, width, channels."""
         return self.size, self.size, self.channels
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that one image takes."""
+        return self.size * self.size * self.channels
+
 
 @dataclass(frozen=True)
 class Header:
-    """What the first bytes of an image say about it."""
+    """What the beginning of an image file says about the image."""
 
     width: int
     height: int
@@ -96,8 +101,8 @@ def decode_square(content: bytes, form: Form) -> Image.Image:
     """The image in these bytes in the given form; raises UnusableImageError with the reason.
 
     An image up to twice as long as wide is scaled by its shorter side and cropped at the centre. A longer one is
-    squeezed into the square as a whole, since a crop would show too little of it. Transparent parts become white.
-    Of several frames the first is taken; the camera's orientation mark is followed.
+    squeezed into the square as a whole, since a crop would show too little of it. Transparent areas become white.
+    Of several frames the first is taken; the orientation noted by the camera is applied.
     """
     if not content:
         raise UnusableImageError("empty file")
@@ -126,11 +131,11 @@ def peek(file: BinaryIO) -> Header:
     return Header(image.width, image.height, grey)
 
 
-def to_pixels(picture: Any, form: Form) -> Pixels:
-    """A picture as users' objects give it (file content, PIL image, array, tensor) in the given form."""
-    if isinstance(picture, bytes):
-        return decode(picture, form)
-    image = as_picture(picture)
+def to_pixels(item: Any, form: Form) -> Pixels:
+    """An image given as an object (content of a file, PIL image, array or tensor), in the given form."""
+    if isinstance(item, bytes):
+        return decode(item, form)
+    image = as_image(item)
     _check_shape(image)
     try:
         return _as_pixels(_fit(image, form), form)
@@ -140,14 +145,14 @@ def to_pixels(picture: Any, form: Form) -> Pixels:
         raise UnusableImageError(_reason(error)) from None
 
 
-def as_picture(picture: Any) -> Image.Image:
-    """A PIL image of a PIL image, array or tensor; tensors may have their channels first."""
-    if isinstance(picture, Image.Image):
-        return picture
+def as_image(item: Any) -> Image.Image:
+    """An image given as an object, as a PIL image; an array or tensor may have its channels first."""
+    if isinstance(item, Image.Image):
+        return item
     import numpy as np
 
     try:
-        values = np.asarray(picture)
+        values = np.asarray(item)
     except Exception as error:
         raise UnusableImageError(f"not an image ({type(error).__name__})") from None
     if values.ndim == 3 and values.shape[2] not in (1, 3) and values.shape[0] in (1, 3):
@@ -157,12 +162,12 @@ def as_picture(picture: Any) -> Image.Image:
         or (values.ndim == 3 and values.shape[2] not in (1, 3))
         or values.dtype.kind not in "buif"
     ):
-        raise UnusableImageError(f"not an image (an object of type {type(picture).__name__})")
+        raise UnusableImageError(f"not an image (an object of type {type(item).__name__})")
     if values.size == 0:
         raise UnusableImageError("no pixels")
     if values.dtype != np.uint8:
         values = _as_bytes(values)
-    return _as_image(np.ascontiguousarray(values))
+    return _from_bytes(np.ascontiguousarray(values))
 
 
 def _fit(image: Image.Image, form: Form) -> Image.Image:
@@ -194,7 +199,7 @@ def _plain_mode(image: Image.Image) -> Image.Image:
 
         values = np.asarray(image)
         sixteen_bit = mode.startswith("I;16")
-        return _as_image(np.asarray(values >> 8, dtype=np.uint8) if sixteen_bit else _as_bytes(values))
+        return _from_bytes(np.asarray(values >> 8, dtype=np.uint8) if sixteen_bit else _as_bytes(values))
     if mode in ("RGB", "L") and "transparency" in image.info:  # one colour that stands for transparent
         return image.convert("RGBA")
     if mode == "LAB":
@@ -203,7 +208,7 @@ def _plain_mode(image: Image.Image) -> Image.Image:
 
 
 def _as_bytes(values: npt.NDArray[Any]) -> Pixels:
-    """Numbers of any range as bytes: [0, 1] for fractions, [0, 255] and [0, 65535] as they are, others stretched."""
+    """Pixel values of any range as bytes: [0, 1], [0, 255] and [0, 65535] by their usual scale, others stretched."""
     import numpy as np
 
     values = values.astype(np.float64)
@@ -226,12 +231,12 @@ def _as_pixels(square: Image.Image, form: Form) -> Pixels:
     return np.asarray(square, dtype=np.uint8).reshape(form.shape)
 
 
-def _as_image(pixels: Pixels) -> Image.Image:
+def _from_bytes(pixels: Pixels) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
 
 
 def _open(file: BinaryIO) -> ImageFile.ImageFile:
-    """The image in this file with only its header read, refused if its size alone makes it unusable."""
+    """The image in this file with only its header read; refused if its shape alone makes it unusable."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -264,7 +269,7 @@ def _check_shape(image: Image.Image) -> None:
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(_ORIENTATION_TAG, 1))
-    except Exception:  # a damaged mark is no mark
+    except Exception:  # a damaged note counts as none
         return 1
 
 

@@ -1,4 +1,4 @@
-"""Which image files there are: in folders, and in lists of files."""
+"""Which image files there are, in folders and in lists of files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.data.images import Source
 from autonovel.data.reading.problems import Problem, printable
 from autonovel.errors import InputError
 
@@ -19,7 +20,7 @@ IMAGE_SUFFIXES = frozenset({
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".mpo",
     ".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".svg", ".eps", ".ico", ".cr2", ".nef", ".arw", ".dng",
 })  # fmt: skip
-"""Names that promise a picture, whether or not this package reads the kind: such a file counts when it is left out."""
+"""Endings of image files, of formats that are read and of others: a file named so counts when it is left out."""
 
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF", b"BM", b"II*\x00", b"MM\x00*", b"GIF8")
@@ -28,27 +29,49 @@ _SPLIT_NAMES = frozenset({"train", "training", "val", "valid", "validation", "te
 
 @dataclass
 class Files:
-    """Image files of one side, found but not opened.
+    """Image files that were found but not opened.
 
     Attributes:
         paths: where each file is.
         labels: the name of its class; None where it has none.
-        stamps: int64 (n, 4): size in bytes, time of change in ns, device and number on it; the last two tell one
-            file under two names from two files.
-        problems: what was found that cannot be an image of this side.
+        stamps: int64 (n, 4): size in bytes, time of change in ns, device and inode; the last two tell one file under
+            two names from two files.
+        problems: what was found that cannot be one of the images.
+        root: the folder that the user gave, or that of the table; None for a list of files.
     """
 
     paths: list[str] = field(default_factory=list)
     labels: list[str | None] = field(default_factory=list)
     stamps: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 4), np.int64))
     problems: list[Problem] = field(default_factory=list)
+    root: str | None = None
+
+    def sources(self) -> tuple[Source, ...]:
+        """The absolute path of each file, and its path below the root."""
+        if self.root is None:
+            return tuple(Source(printable(os.path.abspath(path)), printable(path)) for path in self.paths)
+        root = os.path.abspath(self.root)
+        return tuple(_source(path, root, os.path.join(root, "")) for path in self.paths)
+
+
+def _source(path: str, root: str, inside: str) -> Source:
+    """``inside`` is the root with a separator at its end: what paths below it begin with."""
+    absolute = os.path.abspath(path)
+    if absolute.startswith(inside):
+        relative = absolute[len(inside) :]
+    else:
+        try:
+            relative = os.path.relpath(absolute, root)
+        except ValueError:  # on another drive
+            relative = absolute
+    return Source(printable(absolute), printable(relative))
 
 
 class _Collector:
     """Gathers files with their stamps; what cannot be a usable image file becomes a problem at once."""
 
-    def __init__(self) -> None:
-        self.files = Files()
+    def __init__(self, root: str | None = None) -> None:
+        self.files = Files(root=root)
         self._stamps = array("q")
 
     def add(self, path: str, label: str | None, status: os.stat_result) -> None:
@@ -60,9 +83,9 @@ class _Collector:
         else:
             self.files.paths.append(path)
             self.files.labels.append(label)
-            # Numbers of files and devices use all 64 bits on some systems.
-            number, device = status.st_ino & (2**63 - 1), status.st_dev & (2**63 - 1)
-            self._stamps.extend((status.st_size, status.st_mtime_ns, device, number))
+            # Inodes and devices use all 64 bits on some systems.
+            inode, device = status.st_ino & (2**63 - 1), status.st_dev & (2**63 - 1)
+            self._stamps.extend((status.st_size, status.st_mtime_ns, device, inode))
 
     def problem(self, path: str, reason: str, *, counts: bool = True) -> None:
         self.files.problems.append(Problem(printable(path), reason, counts=counts))
@@ -74,14 +97,14 @@ class _Collector:
 
 def list_folder(root: Path) -> Files:
     """Every image file below a folder, at any depth, without labels."""
-    collector = _Collector()
+    collector = _Collector(str(root))
     _walk(str(root), None, collector, _Visited())
     return collector.result()
 
 
 def list_class_folders(root: Path) -> Files:
     """Every image file below a folder with one sub-folder per class; deeper folders belong to their class."""
-    collector, visited = _Collector(), _Visited()
+    collector, visited = _Collector(str(root)), _Visited()
     folders, files = _entries(str(root), collector)
     visited.first_time(str(root))
     if not folders:
@@ -92,7 +115,7 @@ def list_class_folders(root: Path) -> Files:
     if all(folder.name.lower() in _SPLIT_NAMES for folder in folders):
         raise InputError(
             f"{printable(root)} holds {' and '.join(repr(folder.name) for folder in folders[:3])} instead of classes; "
-            f"give {printable(folders[0].path)} as the labelled folder."
+            f"give {printable(folders[0].path)} for the labelled images."
         )
     for entry in files:
         if _promises_image(entry.name):
@@ -106,7 +129,7 @@ def list_class_folders(root: Path) -> Files:
 
 
 def list_files(paths: Sequence[str], labels: Sequence[str | None], names: Sequence[str] | None = None) -> Files:
-    """Files named one by one; ``names`` says how to call them in problems (a row of a table, for example)."""
+    """Files named one by one; ``names`` says what to call them in problems (a row of a table, for example)."""
     collector = _Collector()
     for position, (path, label) in enumerate(zip(paths, labels, strict=True)):
         called = names[position] if names is not None else path
@@ -126,13 +149,13 @@ def list_files(paths: Sequence[str], labels: Sequence[str | None], names: Sequen
 
 
 def _existing(path: str) -> str:
-    """The path, or with its backslashes turned if only that is there (tables written on Windows)."""
+    """The path, or the same with slashes for backslashes if only that exists (tables written on Windows)."""
     turned = path.replace("\\", "/")
     return turned if turned != path and not os.path.lexists(path) and os.path.lexists(turned) else path
 
 
 class _Visited:
-    """Folders already seen, so that links in circles end and no folder is read twice."""
+    """Folders already seen, so that circular links come to an end and no folder is read twice."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[int, int], str] = {}
@@ -174,7 +197,7 @@ def _walk(root: str, label: str | None, collector: _Collector, visited: _Visited
 
 
 def _entries(folder: str, collector: _Collector) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
-    """Sub-folders and other entries in order of their names; hidden ones and system litter are passed over."""
+    """Sub-folders and other entries in the order of their names, without hidden ones and system litter."""
     try:
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
@@ -191,7 +214,7 @@ def _entries(folder: str, collector: _Collector) -> tuple[list[os.DirEntry[str]]
 
 
 def _holds_run(folders: Iterable[os.DirEntry[str]], files: Iterable[os.DirEntry[str]]) -> bool:
-    """Whether a folder with these entries is one of our own runs, whose pictures are not photographs."""
+    """Whether a folder with these entries is a run folder: the charts and sheets in it are not the user's images."""
     return any(entry.name == "config.json" for entry in files) and any(entry.name == "state" for entry in folders)
 
 
@@ -212,42 +235,42 @@ def _starts_like_image(path: str) -> bool:
         return file.read(8).startswith(_MAGIC)
 
 
-def drop_same_files(sides: Iterable[Files]) -> None:
-    """Leave out every file that is there twice, under the same or another name; the labelled one stays.
+def drop_same_files(listings: Sequence[Files]) -> None:
+    """Leave out every file that is listed before, under the same or another name; a labelled one comes first.
 
-    A file with two different labels is left out altogether. ``sides`` come with the labelled one first.
+    A file with two different labels is left out altogether.
     """
-    sides = list(sides)
-    numbers = np.concatenate([side.stamps[:, 3] for side in sides]) if sides else np.empty(0)
-    if len(np.unique(numbers)) == len(numbers):
+    inodes = np.concatenate([files.stamps[:, 3] for files in listings]) if listings else np.empty(0)
+    if len(np.unique(inodes)) == len(inodes):
         return
     first: dict[tuple[int, int], tuple[str, str | None]] = {}
     contradicted: dict[tuple[int, int], str] = {}
-    keys = [[(device, number) for device, number in side.stamps[:, 2:].tolist()] for side in sides]
+    keys = [[(device, inode) for device, inode in files.stamps[:, 2:].tolist()] for files in listings]
     everything = [
         (key, path, label)
-        for side, side_keys in zip(sides, keys, strict=True)
-        for key, path, label in zip(side_keys, side.paths, side.labels, strict=True)
+        for files, own_keys in zip(listings, keys, strict=True)
+        for key, path, label in zip(own_keys, files.paths, files.labels, strict=True)
     ]
     for key, path, label in sorted(everything, key=lambda item: item[2] is None):  # labelled first, otherwise in order
         _, known_label = first.setdefault(key, (path, label))
         if label is not None and label != known_label:
             contradicted[key] = f"labelled both {known_label!r} and {label!r}"
     used: set[tuple[int, int]] = set()
-    for side, side_keys in zip(sides, keys, strict=True):
+    for files, own_keys in zip(listings, keys, strict=True):
         keep = []
-        for position, (key, path, label) in enumerate(zip(side_keys, side.paths, side.labels, strict=True)):
+        for position, (key, path, label) in enumerate(zip(own_keys, files.paths, files.labels, strict=True)):
             if key in contradicted:
-                side.problems.append(Problem(printable(path), contradicted[key]))
+                files.problems.append(Problem(printable(path), contradicted[key]))
             elif key in used or label != first[key][1]:
                 original, known = first[key]
                 also = "listed twice" if original == path else f"the same file as {printable(original)}"
-                if label is None and known is not None:
+                copy = label is None and known is not None
+                if copy:
                     also = f"also among the labelled images, as {printable(original)}"
-                side.problems.append(Problem(printable(path), also, counts=False))
+                files.problems.append(Problem(printable(path), also, counts=False, copy=copy))
             else:
                 used.add(key)
                 keep.append(position)
-        side.paths = [side.paths[i] for i in keep]
-        side.labels = [side.labels[i] for i in keep]
-        side.stamps = side.stamps[keep]
+        files.paths = [files.paths[i] for i in keep]
+        files.labels = [files.labels[i] for i in keep]
+        files.stamps = files.stamps[keep]

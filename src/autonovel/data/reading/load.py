@@ -1,23 +1,20 @@
-"""Anyone's images as an ImageSet: listed, checked, decoded once, and everything unusable accounted for."""
+"""The parts of an input as an ImageSet: checked, decoded once, and everything unusable accounted for."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from itertools import compress
 
 import numpy as np
 
-from autonovel.data.images import UNKNOWN, ImageSet, as_uint8
-from autonovel.data.reading.decode import Pixels
-from autonovel.data.reading.decoded import decode_sides
-from autonovel.data.reading.inputs import open_sides
-from autonovel.data.reading.pictures import Side
+from autonovel.data.images import NO_SOURCE, UNKNOWN, ImageSet, Pixels, as_uint8
+from autonovel.data.reading.decode import Form
+from autonovel.data.reading.fill import Request, as_problems, read_pixels
+from autonovel.data.reading.parts import Part
 from autonovel.data.reading.problems import Problem, refuse_if_too_many, summary
-from autonovel.data.reading.survey import nothing_usable, order_of_classes
-from autonovel.data.reading.workers import Progress
+from autonovel.data.reading.survey import Survey, choose_form, nothing_usable, order_of_classes
 from autonovel.errors import InputError
 
 
@@ -36,96 +33,85 @@ class Loaded:
     notes: list[str]
 
 
-def load_images(
-    labelled: Any,
-    unlabelled: Any = None,
-    *,
-    size: int | None = None,
-    channels: int | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Loaded:
-    """Images from anywhere, checked and decoded.
-
-    Each side may be a folder (labelled: one sub-folder per class), a CSV or Parquet table (columns path and label),
-    a list of files, an array of images or (images, labels), an ImageSet, a Hugging Face dataset or a torch Dataset
-    of (image, label). One pile with some labels is given as ``labelled`` alone; images without any labels as
-    ``load_images(None, images)``.
+def load_parts(parts: Sequence[Part], request: Request, survey: Callable[[], Survey], *, supervised: bool) -> Loaded:
+    """The usable images of all parts.
 
     Args:
-        labelled: images of the known classes.
-        unlabelled: images whose classes are to be discovered.
-        size: side of the square that images are brought to; from the data when left out.
-        channels: 1 for grey, 3 for colour; from the data when left out (grey only when every image is grey).
-        cache: folder for the decoded images, used again while the source files stay the same. Without it they lie
-            in a temporary file that goes with the process.
-        workers: decoding processes; one per core when left out.
-        progress: called with (done, total) while decoding.
+        parts: the labelled one first.
+        request: how the images are wanted.
+        survey: gives a look at the parts; called only where the request leaves something to the images.
+        supervised: whether there must be known classes.
 
     Raises:
         InputError: nothing usable is left, too much is unusable, or the classes make no sense.
     """
-    sides = open_sides(labelled, unlabelled)
-    images = _as_given(sides, size, channels)
-    notes = [note for side in sides for note in side.notes]
-    problems = [problem for side in sides for problem in side.problems]
-    ids = [name for side in sides for name in side.ids]
-    labels = [label for side in sides for label in side.labels]
+    notes = [note for part in parts for note in part.notes]
+    problems = [problem for part in parts for problem in part.problems]
+    ids = [name for part in parts for name in part.ids]
+    labels = [label for part in parts for label in part.labels]
+    sources = [source for part in parts for source in part.sources or (NO_SOURCE,) * len(part)]
+    images = _as_given(parts, request)
     if images is None:
         if not ids:
-            raise nothing_usable(sides, problems)
-        images, index, note = decode_sides(sides, size, channels, cache, workers, progress)
-        problems += [Problem(ids[p], reason, left_out, counts) for p, reason, left_out, counts in index.remarks]
+            raise nothing_usable(parts, problems)
+        images, index, note = read_pixels(parts, request, lambda: _form(request, survey))
+        problems += as_problems(index, ids)
         notes += [note] if note else []
-        ids = [ids[position] for position in np.flatnonzero(index.kept)]
-        labels = [labels[position] for position in np.flatnonzero(index.kept)]
+        kept = index.kept.tolist()
+        ids, labels, sources = list(compress(ids, kept)), list(compress(labels, kept)), list(compress(sources, kept))
     if not ids:
-        raise nothing_usable(sides, problems)
+        raise nothing_usable(parts, problems)
     refuse_if_too_many(problems, len(ids))
-    unsupervised = labelled is None or (isinstance(labelled, ImageSet) and not labelled.n_known)
-    notes += _check_classes(labels, sides, unsupervised=unsupervised)
-    notes += _remarks(problems)
-    names = sides[0].class_names or order_of_classes(label for label in labels if label is not None)
+    notes += _check_classes(labels, parts, supervised=supervised)
+    notes += _remarks(problems, n_unlabelled=labels.count(None))
+    names = parts[0].class_names or order_of_classes(label for label in labels if label is not None)
     number = {name: position for position, name in enumerate(names)}
     compact = np.array([UNKNOWN if label is None else number[label] for label in labels], dtype=np.int64)
-    return Loaded(ImageSet(images, compact, tuple(_distinct(ids)), tuple(names)), problems, notes)
+    from_files = any(part.sources for part in parts)
+    found = ImageSet(images, compact, tuple(_distinct(ids)), tuple(names), tuple(sources) if from_files else ())
+    return Loaded(found, problems, notes)
 
 
-def _as_given(sides: Sequence[Side], size: int | None, channels: int | None) -> Pixels | None:
-    """The images as one array without decoding anything, where all sides are arrays of one shape that may stay."""
-    if any(not isinstance(side.array, np.ndarray) for side in sides):
+def _form(request: Request, survey: Callable[[], Survey]) -> tuple[Form, str]:
+    if request.size is not None and request.channels is not None:
+        return Form(request.size, request.channels), ""
+    return choose_form(survey(), request.size, request.channels)
+
+
+def _as_given(parts: Sequence[Part], request: Request) -> Pixels | None:
+    """The images as one array without decoding anything, where all parts are arrays that have the wanted form."""
+    if any(not isinstance(part.array, np.ndarray) for part in parts):
         return None
-    arrays = [as_uint8(side.array) for side in sides]
+    arrays = [as_uint8(part.array) for part in parts]
     shape = arrays[0].shape[1:]
-    if any(array.shape[1:] != shape for array in arrays) or channels not in (None, shape[2]):
+    if any(array.shape[1:] != shape for array in arrays) or request.channels not in (None, shape[2]):
         return None
-    if size is not None and shape[:2] != (size, size):
+    if request.size is not None and shape[:2] != (request.size, request.size):
         return None
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _check_classes(labels: Sequence[str | None], sides: Sequence[Side], *, unsupervised: bool) -> list[str]:
+def _check_classes(labels: Sequence[str | None], parts: Sequence[Part], *, supervised: bool) -> list[str]:
     """Refuse sets from which nothing can be learnt or discovered; returns what else there is to say of the classes."""
     counts = Counter(label for label in labels if label is not None)
     n_labelled, n_unlabelled = sum(counts.values()), len(labels) - sum(counts.values())
-    if not unsupervised:
-        where = sides[0].origin
-        if not counts:
-            raise InputError(f"No image in {where} has a class; give labelled images of at least two known classes.")
-        if len(counts) == 1:
-            only = repr(next(iter(counts)))
-            raise InputError(
-                f"All labelled images in {where} are of one class, {only}; at least two classes are needed."
-            )
-        if n_labelled <= len(counts):
-            raise InputError(
-                f"Each of the {n_labelled} labelled images in {where} has a class of its own; check which column or "
-                "folder level names the classes."
-            )
+    where = parts[0].origin
+    if supervised and not counts:
+        raise InputError(f"No image in {where} has a class; give labelled images of at least two known classes.")
+    if supervised and len(counts) == 1:
+        only = repr(next(iter(counts)))
+        raise InputError(f"All labelled images in {where} are of one class, {only}; at least two classes are needed.")
+    if supervised and n_labelled <= len(counts):
+        raise InputError(
+            f"Each of the {n_labelled} labelled images in {where} has a class of its own; check which column or "
+            "folder level names the classes."
+        )
     if n_unlabelled < 2:
         found = "no unlabelled image" if n_unlabelled == 0 else "only one unlabelled image"
-        raise InputError(f"There is {found} in {sides[-1].origin}, so there is nothing to discover.")
+        raise InputError(
+            f"There is {found} in {parts[-1].origin}, so there is nothing to discover; give the images to be sorted as "
+            "unlabelled images."
+        )
     single = [name for name in order_of_classes(counts) if counts[name] == 1]
     if not single:
         return []
@@ -133,12 +119,22 @@ def _check_classes(labels: Sequence[str | None], sides: Sequence[Side], *, unsup
     return [f"{len(single)} of the known classes {'has' if len(single) == 1 else 'have'} a single image: {shown}."]
 
 
-def _remarks(problems: Sequence[Problem]) -> list[str]:
+def _remarks(problems: Sequence[Problem], n_unlabelled: int) -> list[str]:
     """Sentences that count what was left out and what was merely noticed."""
-    left_out = [problem for problem in problems if problem.left_out]
+    copies = sum(problem.copy for problem in problems)
+    left_out = [problem for problem in problems if problem.left_out and not problem.copy]
     noticed = [problem for problem in problems if not problem.left_out]
-    notes = [f"{len(left_out):,} files left out: {summary(left_out)}."] if left_out else []
-    return notes + ([f"{len(noticed):,} images used but remarkable: {summary(noticed)}."] if noticed else [])
+    notes = []
+    if copies:
+        notes.append(
+            f"{copies:,} of {n_unlabelled + copies:,} unlabelled images left out as copies of labelled ones, whose "
+            "classes are known."
+        )
+    if left_out:
+        notes.append(f"{len(left_out):,} file{'s'[: len(left_out) > 1]} left out: {summary(left_out)}.")
+    if noticed:
+        notes.append(f"{len(noticed):,} image{'s'[: len(noticed) > 1]} used although equal to another one.")
+    return notes
 
 
 def _distinct(ids: Sequence[str]) -> list[str]:

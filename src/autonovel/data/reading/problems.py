@@ -1,4 +1,4 @@
-"""What was wrong with single files, kept in a list instead of stopping the work, until it is too much."""
+"""What is wrong with single files: listed instead of stopping the work, as long as there are not too many."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ class Problem:
     Attributes:
         path: the file or folder, in printable form.
         reason: what is wrong, as a short clause.
-        left_out: whether the file takes no part; a mere remark otherwise.
-        counts: whether it counts as an unusable image. A stray text file or the second copy of a picture does not.
+        left_out: whether the file is left out; if not, this is a mere remark.
+        counts: whether it counts as an unusable image. A stray text file or the second copy of an image does not.
+        copy: whether it was left out of the unlabelled images because it is among the labelled ones.
     """
 
     path: str
     reason: str
     left_out: bool = True
     counts: bool = True
+    copy: bool = False
 
 
 def printable(path: str | os.PathLike[str]) -> str:
-    """A path as text that every file and terminal takes: bytes that are not UTF-8 become escapes like ``\\xff``."""
+    """A path as text that any file or terminal can hold: bytes that are not UTF-8 become escapes like ``\\xff``."""
     text = os.fspath(path)
     return text if text.isascii() else os.fsencode(text).decode("utf-8", "backslashreplace")
 

@@ -2,7 +2,7 @@
 
 A cache file holds a fixed head, the pixels of all usable images as one uint8 array, an index (which source files,
 their sizes and times, what came of each) and a tail with the length and checksum of the index. It is built under
-another name and renamed when complete, so readers and two builders at the same time never see a part of it.
+another name and renamed when complete, so that nobody ever sees half a file, even with several builders at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.data.reading.decode import Form, Pixels
+from autonovel.data.images import Pixels
+from autonovel.data.reading.decode import Form
+from autonovel.data.reading.workers import PixelFile
 from autonovel.errors import InputError
 
 HEAD = 4096
@@ -43,10 +45,10 @@ class Index:
     Attributes:
         form: size and channels of the images.
         key: whatever else decided the content (labels, requested settings), as text to compare.
-        names: the source entries, one per candidate image, each by a name of its own.
+        names: a unique name for each entry, that is, for each image that was to be decoded.
         stamps: int64 (n, 2): size and time of change of each.
         kept: which entries have a row of pixels; the rows are in their order.
-        prints: int64 (n,): content prints of the entries.
+        fingerprints: int64 (n,): equal for entries of equal content.
         remarks: what was found about an entry: its position, the reason, whether it was left out, whether that counts.
     """
 
@@ -55,7 +57,7 @@ class Index:
     names: list[str]
     stamps: npt.NDArray[np.int64]
     kept: npt.NDArray[np.bool_]
-    prints: npt.NDArray[np.int64]
+    fingerprints: npt.NDArray[np.int64]
     remarks: list[tuple[int, str, bool, bool]]
 
     def same_sources(self, names: list[str], stamps: npt.NDArray[np.int64]) -> bool:
@@ -68,13 +70,13 @@ class Builder:
 
     def __init__(self, path: Path, form: Form, n_rows: int) -> None:
         self.path, self.form = Path(path), form
-        self.row_bytes = form.size * form.size * form.channels
-        self.part = self.path.with_name(f".{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+        unfinished = self.path.with_name(f".{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+        self.target = PixelFile(unfinished, form, HEAD)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(self.path)
             _remove_unused(self.path)
-            self._reserve(HEAD + n_rows * self.row_bytes)
+            self._reserve(HEAD + n_rows * form.n_bytes)
         except OSError as error:
             self.discard()
             raise InputError(
@@ -88,40 +90,40 @@ class Builder:
                 f"The decoded images need {n_bytes / 2**30:.1f} GiB and {self.path.parent} has {free / 2**30:.1f} GiB "
                 "free; make room, choose a smaller image size or another cache folder."
             )
-        with self.part.open("xb") as file:
+        with self.target.path.open("xb") as file:
             file.write(_MAGIC)
             file.truncate(n_bytes)
 
-    def rows(self, n_rows: int) -> npt.NDArray[np.uint8]:
+    def rows(self, n_rows: int) -> Pixels:
         """The pixels as a writable array."""
         shape = (n_rows, *self.form.shape)
-        return np.memmap(self.part, np.uint8, "r+", HEAD, shape) if n_rows else np.empty(shape, np.uint8)
+        return np.memmap(self.target.path, np.uint8, "r+", HEAD, shape) if n_rows else np.empty(shape, np.uint8)
 
     def seal(self, index: Index) -> Pixels:
         """Close the gaps of entries without pixels, write the index and put the file in its place."""
-        kept = np.flatnonzero(index.kept)
-        with self.part.open("r+b") as file:
+        kept, unfinished, row_bytes = np.flatnonzero(index.kept), self.target.path, self.form.n_bytes
+        with unfinished.open("r+b") as file:
             if len(kept) != len(index.kept):
-                _close_gaps(file, kept, self.row_bytes)
-            file.truncate(HEAD + len(kept) * self.row_bytes)
+                _close_gaps(file, kept, row_bytes)
+            file.truncate(HEAD + len(kept) * row_bytes)
             spots = {}
             for row in _spot_rows(len(kept)):
-                file.seek(HEAD + row * self.row_bytes)
-                spots[row] = zlib.crc32(file.read(self.row_bytes))
+                file.seek(HEAD + row * row_bytes)
+                spots[row] = zlib.crc32(file.read(row_bytes))
             content = _pack(index, spots)
             file.seek(0, os.SEEK_END)
             file.write(content)
             file.write(_TAIL.pack(_MAGIC, len(content), _checksum(content)))
             file.flush()
             os.fsync(file.fileno())
-        pixels = _map(self.part, index.form, len(kept))  # maps this very file, even if another builder replaces it
-        os.replace(self.part, self.path)
+        pixels = _map(unfinished, index.form, len(kept))  # stays this very file, even if another builder replaces it
+        os.replace(unfinished, self.path)
         return pixels
 
     def discard(self) -> None:
         """Remove what was written so far."""
         with contextlib.suppress(OSError):
-            self.part.unlink()
+            self.target.path.unlink()
 
 
 def open_cache(path: Path) -> tuple[Pixels, Index] | None:
@@ -139,7 +141,7 @@ def open_cache(path: Path) -> tuple[Pixels, Index] | None:
             if _checksum(content) != checksum:
                 return None
             index, spots = _unpack(content)
-            row_bytes = index.form.size * index.form.size * index.form.channels
+            row_bytes = index.form.n_bytes
             n_rows = int(index.kept.sum())
             if end_of_pixels != HEAD + n_rows * row_bytes:
                 return None
@@ -147,8 +149,8 @@ def open_cache(path: Path) -> tuple[Pixels, Index] | None:
                 file.seek(HEAD + row * row_bytes)
                 if zlib.crc32(file.read(row_bytes)) != expected:
                     return None
-        with contextlib.suppress(OSError):  # somebody else's file may be read all the same
-            os.utime(path)  # used today
+        with contextlib.suppress(OSError):  # not allowed for another user's file, which may be read all the same
+            os.utime(path)  # marks it as used today
         return _map(path, index.form, n_rows), index
     except (OSError, struct.error, ValueError, KeyError, TypeError):
         return None
@@ -157,7 +159,7 @@ def open_cache(path: Path) -> tuple[Pixels, Index] | None:
 def gather(images: Pixels, positions: npt.NDArray[np.int64]) -> Pixels:
     """The images at these positions as an ordinary array.
 
-    From a large memory map the pages just read are given back, so that resident memory does not grow with the pass
+    The pages just read from a large memory map are given back, so that resident memory does not grow during a pass
     over the data; they stay in the system's file cache, where the next pass finds them.
     """
     rows = np.asarray(images[positions])
@@ -167,14 +169,14 @@ def gather(images: Pixels, positions: npt.NDArray[np.int64]) -> Pixels:
 
 
 def release(images: Pixels) -> None:
-    """Give the resident pages of a memory map back to the system; other arrays are left alone."""
+    """Give the resident pages of a memory map back to the system; does nothing to other arrays."""
     mapped = getattr(images, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _map(path: Path, form: Form, n_rows: int) -> Pixels:
-    # Copy-on-write: torch takes the array without complaint, and no write ever reaches the file.
+    # Copy-on-write: torch accepts the array as writable, and no write ever reaches the file.
     shape = (n_rows, *form.shape)
     return np.memmap(path, np.uint8, "c", HEAD, shape) if n_rows else np.empty(shape, np.uint8)
 
@@ -204,7 +206,7 @@ def _pack(index: Index, spots: dict[int, int]) -> bytes:
         "remarks": index.remarks,
         "spots": spots,
     }
-    arrays = [index.stamps.astype("<i8"), index.kept.astype("u1"), index.prints.astype("<i8")]
+    arrays = [index.stamps.astype("<i8"), index.kept.astype("u1"), index.fingerprints.astype("<i8")]
     return b"".join([json.dumps(head).encode(), b"\n", names, *(array.tobytes() for array in arrays)])
 
 
@@ -215,11 +217,11 @@ def _unpack(content: bytes) -> tuple[Index, dict[int, int]]:
     names = rest[:end].decode("utf-8", "surrogateescape").split("\0") if n else []
     stamps = np.frombuffer(rest, "<i8", 2 * n, end).reshape(n, 2).astype(np.int64)
     kept = np.frombuffer(rest, "u1", n, end + 16 * n).astype(bool)
-    prints = np.frombuffer(rest, "<i8", n, end + 17 * n).astype(np.int64)
+    fingerprints = np.frombuffer(rest, "<i8", n, end + 17 * n).astype(np.int64)
     remarks = [(int(p), str(reason), bool(out), bool(counts)) for p, reason, out, counts in head["remarks"]]
     form = Form(head["size"], head["channels"])
     spots = {int(row): value for row, value in head["spots"].items()}
-    return Index(form, head["key"], names, stamps, kept, prints, remarks), spots
+    return Index(form, head["key"], names, stamps, kept, fingerprints, remarks), spots
 
 
 def _checksum(content: bytes) -> bytes:
@@ -227,14 +229,14 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove parts that a killed process left behind; a living one would have written within the last day."""
+    """Remove unfinished files that a killed process left behind: a live one would have written within the last day."""
     for part in path.parent.glob(f".{path.name}.*.part"):
         if time.time() - part.stat().st_mtime > 86400:
             part.unlink(missing_ok=True)
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove other cache files beside this one that nothing has used for a month; whoever still maps one keeps it."""
+    """Remove cache files beside this one that nobody has used for a month; a process that maps one keeps its content."""
     for file in path.parent.glob(f"*{path.suffix}"):
         with contextlib.suppress(OSError):
             if file != path and time.time() - file.stat().st_mtime > _UNUSED_DAYS * 86400 and _is_ours(file):

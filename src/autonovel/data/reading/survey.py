@@ -1,18 +1,17 @@
-"""A look at the images before anything is decoded: how many, which classes, what size, colour or grey."""
+"""A look at the images before any is decoded: how many, which classes, what size, colour or grey."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from autonovel.data.reading.decode import Form, Header, UnusableImageError
-from autonovel.data.reading.inputs import open_sides
-from autonovel.data.reading.pictures import Side
-from autonovel.data.reading.problems import Problem
+from autonovel.data.reading.parts import Part
+from autonovel.data.reading.problems import Problem, summary
 from autonovel.errors import InputError
 
 SIZES = (16, 32, 64, 96, 128, 224)
@@ -23,7 +22,7 @@ _SAMPLE = 512
 
 @dataclass(frozen=True)
 class Survey:
-    """What the images look like.
+    """What the images look like, as far as the headers of a sample tell.
 
     Attributes:
         n_labelled: images with a known class.
@@ -33,8 +32,7 @@ class Survey:
         smallest: the smallest shorter side seen.
         largest: the largest longer side seen.
         one_size: whether all images seen have the same width and height.
-        grey: whether every image is grey.
-        problems: files that are known to be unusable so far; only a sample was opened.
+        problems: files found to be unusable so far.
         size: the square size that suits the images.
         notes: sentences the user should see.
     """
@@ -46,10 +44,15 @@ class Survey:
     smallest: int
     largest: int
     one_size: bool
-    grey: bool
     problems: tuple[Problem, ...]
     size: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    _ask_grey: Callable[[], bool] = field(repr=False, compare=False)
+
+    @cached_property
+    def grey(self) -> bool:
+        """Whether every image is grey. One coloured image decides it, so a grey sample makes this look at all others."""
+        return self._ask_grey()
 
     @property
     def channels(self) -> int:
@@ -57,27 +60,23 @@ class Survey:
         return 1 if self.grey else 3
 
 
-def survey(labelled: Any, unlabelled: Any = None) -> Survey:
-    """Look at the images of both sides: every file's size and date, and the headers of a sample."""
-    return look(open_sides(labelled, unlabelled))
-
-
-def look(sides: Sequence[Side]) -> Survey:
-    """A survey of sides that are listed already."""
-    labels = [label for side in sides for label in side.labels]
-    problems = [problem for side in sides for problem in side.problems]
+def look_at(parts: Sequence[Part]) -> Survey:
+    """A survey of these parts; no header is read twice, not even when it is asked later whether all are grey."""
+    labels = [label for part in parts for label in part.labels]
+    problems = [problem for part in parts for problem in part.problems]
     headers: list[Header] = []
-    for side in sides:
-        for position in _sample(len(side.ids)):
+    for part in parts:
+        for position in _sample(len(part)):
             try:
-                headers.append(side.pictures.header(position))
+                headers.append(part.reader.header(position))
             except UnusableImageError as unusable:
-                problems.append(Problem(side.ids[position], str(unusable)))
+                problems.append(Problem(part.ids[position], str(unusable)))
     if not headers:
-        raise nothing_usable(sides, problems)
+        raise nothing_usable(parts, problems)
     shorter = [min(header.width, header.height) for header in headers]
     one_size = len({(header.width, header.height) for header in headers}) == 1
     median = int(np.median(shorter))
+    grey_sample = all(header.grey for header in headers)
     classes = Counter(label for label in labels if label is not None)
     return Survey(
         n_labelled=sum(classes.values()),
@@ -87,31 +86,24 @@ def look(sides: Sequence[Side]) -> Survey:
         smallest=min(shorter),
         largest=max(max(header.width, header.height) for header in headers),
         one_size=one_size,
-        grey=all(header.grey for header in headers) and _all_grey(sides),
         problems=tuple(problems),
         size=suitable_size(median, keep=one_size and headers[0].width == headers[0].height),
-        notes=tuple(note for side in sides for note in side.notes),
+        notes=tuple(note for part in parts for note in part.notes),
+        _ask_grey=lambda: grey_sample and _others_are_grey(parts),
     )
 
 
-def choose_form(sides: Sequence[Side], size: int | None, channels: int | None) -> tuple[Form, str]:
+def choose_form(survey: Survey, size: int | None, channels: int | None) -> tuple[Form, str]:
     """Size and channels for all images, as asked for or as suits them, and a sentence about what was chosen."""
-    if size is not None and not 4 <= size <= 1024:
-        raise InputError(f"Images cannot be brought to {size} pixels; choose a size from 4 to 1024.")
-    if channels not in (None, 1, 3):
-        raise InputError(f"Images have 1 channel (grey) or 3 (colour), not {channels}.")
-    if size is not None and channels is not None:
-        return Form(size, channels), ""
-    seen = look(sides)
-    form = Form(size or seen.size, channels or seen.channels)
+    form = Form(size or survey.size, channels or survey.channels)
     colour = "grey" if form.channels == 1 else "colour"
-    kept = seen.one_size and form.size == seen.side == seen.largest
-    how = "kept at" if kept else f"with shorter sides around {seen.side} pixels, brought to"
+    kept = survey.one_size and form.size == survey.side == survey.largest
+    how = "kept at" if kept else f"with shorter sides around {survey.side} pixels, brought to"
     return form, f"Images {how} {form.size} x {form.size}, {colour}."
 
 
 def suitable_size(side: int, *, keep: bool) -> int:
-    """The square size for images with this shorter side: kept where all have it, otherwise the nearest usual one.
+    """The square size for images with this shorter side: the same where ``keep`` asks for it, else the nearest usual one.
 
     >>> suitable_size(28, keep=True), suitable_size(28, keep=False), suitable_size(375, keep=False)
     (28, 32, 224)
@@ -131,11 +123,9 @@ def order_of_classes(names: Iterable[str]) -> list[str]:
     return sorted(distinct, key=int) if all(_is_whole(name) for name in distinct) else distinct
 
 
-def nothing_usable(sides: Sequence[Side], problems: Sequence[Problem]) -> InputError:
-    """The error for a set without a single usable image."""
-    from autonovel.data.reading.problems import summary
-
-    where = " and ".join(side.origin for side in sides)
+def nothing_usable(parts: Sequence[Part], problems: Sequence[Problem]) -> InputError:
+    """The error for an input without a single usable image."""
+    where = " and ".join(part.origin for part in parts)
     found = f" ({summary(problems)})" if problems else ""
     return InputError(f"There are no usable images in {where}{found}.")
 
@@ -148,12 +138,13 @@ def _sample(n: int) -> list[int]:
     return sorted({int(position) for position in np.linspace(0, n - 1, min(n, _SAMPLE))}) if n else []
 
 
-def _all_grey(sides: Sequence[Side]) -> bool:
-    """Whether every image is grey; called when a sample was, since one coloured image decides it."""
-    for side in sides:
-        for position in range(len(side.ids)):
+def _others_are_grey(parts: Sequence[Part]) -> bool:
+    """Whether every image outside the sample is grey."""
+    for part in parts:
+        seen = set(_sample(len(part)))
+        for position in range(len(part)):
             try:
-                if not side.pictures.header(position).grey:
+                if position not in seen and not part.reader.header(position).grey:
                     return False
             except UnusableImageError:
                 continue

@@ -1,4 +1,4 @@
-"""Tables that name image files and, where known, their classes: CSV and Parquet."""
+"""Tables in CSV or Parquet that name image files and, where known, their classes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _NO_LABEL = ("", "-1")
 
 
 def list_table(table: Path) -> Files:
-    """The files that a table names; relative paths start from the table's folder, an empty class or -1 is unknown."""
+    """The files that a table names; paths are relative to its folder, an empty class or -1 means unlabelled."""
     parquet = table.suffix.lower() in (".parquet", ".pq")
     paths, labels, problems = _read_parquet(table) if parquet else _read_csv(table)
     if not paths and not problems:
         raise InputError(f"{printable(table)} names no images.")
     folder = os.path.dirname(table)
-    places = [path if not path or "://" in path else os.path.join(folder, path) for path in paths]
-    files = list_files(places, labels, [path or f"{printable(table)}: a row without a path" for path in paths])
+    full = [path if not path or "://" in path else os.path.join(folder, path) for path in paths]
+    files = list_files(full, labels, [path or f"{printable(table)}: a row without a path" for path in paths])
+    files.root = folder
     files.problems[:0] = problems
     return files
 
@@ -91,7 +92,7 @@ def _read_parquet(table: Path) -> tuple[list[str], list[str | None], list[Proble
 def _label(value: Any) -> str | None:
     if value is None or (isinstance(value, float) and value != value):
         return None
-    if isinstance(value, float) and value.is_integer():  # whole numbers become floats where some are missing
+    if isinstance(value, float) and value.is_integer():  # integers become floats in a column with gaps
         value = int(value)
     text = str(value).strip()
     return None if text in _NO_LABEL else text

@@ -1,0 +1,30 @@
+"""``autonovel browse``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autonovel.cli.common import Verb
+from autonovel.cli.flags import Positional
+
+
+@dataclass(frozen=True)
+class Browse(Verb):
+    """Look at the clusters of a run in a web browser, name and correct them. Only this machine can reach the page."""
+
+    run: Positional[Path]
+    """The run folder."""
+    port: int = 0
+    """The port of the page; 0 takes a free one."""
+    open: bool = True
+    """Open the page in the browser."""
+
+    def do(self) -> None:
+        """Serve the page until Ctrl-C."""
+        from autonovel.report.server import serve
+        from autonovel.runs.folder import load
+
+        with suppress(KeyboardInterrupt):  # this is how one leaves
+            serve(load(self.run), port=self.port, open_page=self.open)

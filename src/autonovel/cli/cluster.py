@@ -1,0 +1,34 @@
+"""``autonovel cluster``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autonovel.arguments import check_arguments
+from autonovel.cli.common import OnePile, load_api_while
+from autonovel.cli.results import print_result
+from autonovel.settings import Recipe
+
+
+@dataclass(frozen=True)
+class Cluster(OnePile):
+    """Sort images into clusters without any labels."""
+
+    k: int | Literal["auto"] = "auto"
+    """How many clusters to make; auto estimates it."""
+    out: Path = Path("runs/cluster")
+    """The run folder. The same command with the same folder continues where it stopped."""
+    recipe: str = "cluster"
+    """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
+
+    def check(self) -> None:
+        """Refuse what cannot work, before an image is read."""
+        check_arguments(out=self.out, device=self.device, k=self.k, inputs=(self.images,))
+
+    def do(self, recipe: Recipe) -> None:
+        """Sort."""
+        api, (images, truth) = load_api_while(self.read)
+        run = api.cluster(images, self.k, truth=truth, cache=self.cache, **self.passed_on(recipe))
+        print_result(run, json=self.json)

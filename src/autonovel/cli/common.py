@@ -1,0 +1,180 @@
+"""What several commands have in common: the options of those that train, and how they are started."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from autonovel.arguments import check_arguments
+from autonovel.cli.flags import Positional
+from autonovel.errors import InputError, option
+from autonovel.recipes import describe_recipes
+from autonovel.settings import Recipe
+
+T = TypeVar("T")
+Preset = Literal["paper", "reference", "fast"]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command: its documentation says what it does, its fields are what may be typed after it."""
+
+    MATTER: ClassVar[tuple[str, ...]] = ()
+    """The flags that --help shows; all where there are none."""
+
+    def do(self) -> None:
+        """Do it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TrainingVerb:
+    """A command that trains: every field of the recipe is a flag too."""
+
+    MATTER: ClassVar[tuple[str, ...]] = (
+        *("out", "n_new", "k", "pile", "method", "recipe", "preset", "model.backbone"),
+        *("data", "root", "seed", "device", "json"),
+    )
+
+    out: Path = Path("runs/autonovel")
+    """The run folder. The same command with the same folder continues where it stopped."""
+    recipe: str = ""
+    """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
+    preset: Preset = "paper"
+    """paper follows the text of the paper, reference its authors' code, fast takes a fraction of the time."""
+    seed: int = 0
+    """The random seed: the same seed gives the same result."""
+    device: str = "auto"
+    """Where to compute: cpu, cuda, cuda:N or auto."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe to start from where none is given."""
+        return self.recipe
+
+    def check(self) -> None:
+        """Refuse what cannot work, before an image is read."""
+        check_arguments(out=self.out, device=self.device)
+
+    def do(self, recipe: Recipe) -> None:
+        """Do it with this recipe."""
+        raise NotImplementedError
+
+    def passed_on(self, recipe: Recipe) -> dict[str, Any]:
+        """What every command that trains hands to the public function."""
+        from autonovel.machine.processes import join
+        from autonovel.progress import make_reporter
+
+        return {
+            "out": self.out,
+            "recipe": recipe,
+            "seed": self.seed,
+            "device": self.device,
+            "reporter": make_reporter(),
+            "world": join(self.device),
+        }
+
+
+@dataclass(frozen=True)
+class Reader(TrainingVerb):
+    """A command that trains on images of the user or of a benchmark."""
+
+    data: str = ""
+    """A benchmark in place of your own images, for example cifar10 (autonovel data lists them)."""
+    root: Path = Path("data")
+    """The folder with the benchmark's files."""
+    unverified: bool = False
+    """Use a benchmark's files even where their checksum differs from the published one."""
+    cache: Path | None = None
+    """The folder for decoded images; your cache folder when left out."""
+
+
+@dataclass(frozen=True)
+class TwoPiles(Reader):
+    """A command that reads labelled and unlabelled images."""
+
+    labelled: Positional[Path | None] = None
+    """Images of the known classes: a folder with one sub-folder per class, or a CSV or Parquet table (path,label)."""
+    unlabelled: Positional[Path | None] = None
+    """The images to sort: a folder or a table. Left out, LABELLED is a table in which some labels are empty."""
+
+    @property
+    def recipe_name(self) -> str:
+        """The benchmark's own recipe, or the one for folders."""
+        if self.recipe or not self.data:
+            return self.recipe or "folder"
+        family = self.data.partition(":")[0].partition("-")[0]
+        return family if family in describe_recipes() else "best"
+
+    def read(self) -> tuple[Any, Any, Any]:
+        """Labelled images, unlabelled images and, for a benchmark, the truth."""
+        if self.data and self.labelled:
+            raise InputError(f"Give either your own images or a benchmark ({option('data')}), not both.")
+        if self.data:
+            images, truth = _benchmark(self)
+            return images, None, truth
+        if self.labelled is None:
+            raise InputError(
+                f"Give a folder of labelled and one of unlabelled images, or a benchmark ({option('data', 'NAME')})."
+            )
+        return self.labelled, self.unlabelled, None
+
+
+@dataclass(frozen=True)
+class OnePile(Reader):
+    """A command that reads unlabelled images alone."""
+
+    images: Positional[Path | None] = None
+    """A folder or a table of images."""
+
+    def read(self) -> tuple[Any, Any]:
+        """The images and, for a benchmark, the truth."""
+        if self.data and self.images is not None:
+            raise InputError(f"Give either your own images or a benchmark ({option('data')}), not both.")
+        if self.data:
+            return _benchmark(self)
+        if self.images is None:
+            raise InputError(f"Give a folder or a table of images, or a benchmark ({option('data', 'NAME')}).")
+        return self.images, None
+
+
+def load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
+    """``autonovel.api``, and with it torch, and what the work, done in a thread meanwhile, gives.
+
+    Reading a benchmark takes a third of the time that importing torch does, most of it outside of Python.
+    """
+    import autonovel.data.benchmarks.splits  # noqa: F401  (not in the thread: two imports that need each other could meet)
+
+    with ThreadPoolExecutor(1) as thread, _without_garbage():
+        done = thread.submit(work)
+        import autonovel.api as api
+
+        return api, done.result()
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """While torch is imported: what is imported stays, and looking through it again and again takes a tenth of the time."""
+    if "torch" in sys.modules:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _benchmark(options: Reader) -> tuple[Any, Any]:
+    from autonovel.data.benchmarks.splits import load_benchmark
+
+    return load_benchmark(options.data, options.root, unverified=options.unverified)

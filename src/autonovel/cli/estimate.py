@@ -1,0 +1,35 @@
+"""``autonovel estimate``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from autonovel.arguments import check_arguments
+from autonovel.cli.common import TwoPiles, load_api_while
+from autonovel.settings import Recipe
+
+
+@dataclass(frozen=True)
+class Estimate(TwoPiles):
+    """Estimate how many new classes there are among unlabelled images."""
+
+    out: Path = Path("runs/estimate")
+    """The run folder; discover can continue from it."""
+
+    def check(self) -> None:
+        """Refuse what cannot work, before an image is read."""
+        check_arguments(out=self.out, device=self.device, inputs=(self.labelled, self.unlabelled))
+
+    def do(self, recipe: Recipe) -> None:
+        """Estimate."""
+        api, (labelled, unlabelled, truth) = load_api_while(self.read)
+        found = api.estimate(labelled, unlabelled, cache=self.cache, **self.passed_on(recipe))
+        if self.json:
+            print(json.dumps(asdict(found)))
+            return
+        print(found)
+        if truth is not None:
+            print(f"The truth is {len(truth.class_names) - labelled.n_known}.")
+        print(f"The curve: {self.out / 'estimate.png'} (the numbers: estimate.json)")

@@ -1,0 +1,334 @@
+"""Flags made of dataclasses: one documented field is a flag, its help and its default.
+
+The fields of a dataclass within a dataclass have a prefix: ``--joint.swap.heads``. A field's type says what may be typed:
+numbers, texts, paths, Literal choices, unions of these, None as ``none``, and tuples as several words. A yes-or-no field has
+two flags, ``--joint.incremental`` and ``--joint.no-incremental``. ``--flag value`` and ``--flag=value`` are the same, flags and
+positional words may come in any order, and after ``--`` there are no more flags.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from autonovel.errors import InputError, did_you_mean
+
+T = TypeVar("T")
+_PLACED = "positional"
+Positional = Annotated[T, _PLACED]
+"""The type of a field that is typed without a flag, at its place."""
+
+Given = dict[str, Any]
+"""What was typed: values by the dotted names of their fields."""
+
+_METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", NoneType: "none"}
+_IN_WORDS = {int: "a whole number", float: "a number", str: "a text", Path: "a path", NoneType: "none"}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A field as it is typed.
+
+    Attributes:
+        path: its dotted name, ``joint.swap.heads``.
+        kind: its type.
+        default: its value when nothing is typed; MISSING where it must be given.
+        text: its documentation.
+        positional: whether it is typed without a flag.
+    """
+
+    path: str
+    kind: Any
+    default: Any
+    text: str
+    positional: bool = False
+
+    @property
+    def name(self) -> str:
+        """``--joint.swap.heads``, or ``LABELLED`` for a positional one."""
+        return self.path.upper() if self.positional else f"--{self.path.replace('_', '-')}"
+
+    @property
+    def group(self) -> str:
+        """What stands before the last dot: ``joint.swap``."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def negative(self) -> str:
+        """The flag that says no: ``--joint.no-incremental``."""
+        stage, dot, last = self.name.removeprefix("--").rpartition(".")
+        return f"--{stage}{dot}no-{last}"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether any number of words may be given."""
+        return get_origin(self.kind) is tuple and get_args(self.kind)[-1] is Ellipsis
+
+
+def flags_of(kind: type[Any], values: Any = None, prefix: str = "") -> Iterator[Flag]:
+    """All flags of a dataclass and the dataclasses within it.
+
+    Args:
+        kind: the dataclass.
+        values: an instance whose values are the defaults, in place of the class's own.
+        prefix: put before every name.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    for f in fields(kind):
+        default = f.default if values is None else getattr(values, f.name)
+        if is_dataclass(default):
+            yield from flags_of(type(default), default, f"{prefix}{f.name}.")
+        else:
+            hint = hints[f.name]
+            placed = _PLACED in getattr(hint, "__metadata__", ())
+            yield Flag(
+                f"{prefix}{f.name}", get_args(hint)[0] if placed else hint, default, text_of(kind, f.name), placed
+            )
+
+
+def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[str, str] = {}) -> Given:
+    """The values that were typed.
+
+    Args:
+        verb: the command.
+        words: what was typed after it.
+        flags: all there are.
+        short: further spellings of flags.
+    """
+    table = {f.name: (f, None) for f in flags if not f.positional} | {
+        f.negative: (f, False) for f in flags if f.kind is bool
+    }
+    given: Given = {}
+    loose: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            loose += rest
+            break
+        if not _is_flag(word):
+            loose.append(word)
+            continue
+        typed, equals, value = word.partition("=")
+        name = typed.replace("_", "-")
+        name = short.get(name, name)
+        if name not in table:
+            near = did_you_mean(name, [*table, *short])
+            raise InputError(f"There is no flag {typed}{near}; autonovel {verb} --help-all shows all of them.")
+        flag, fixed = table[name]
+        if flag.kind is bool and not equals:
+            given[flag.path] = fixed is None
+        elif flag.kind is bool:
+            if value not in ("true", "false") or fixed is not None:
+                raise InputError(f"{typed} takes no value; {flag.negative} is its opposite.")
+            given[flag.path] = value == "true"
+        else:
+            candidates = _parts(flag.kind, value) if equals else _values(rest)
+            given[flag.path], used = _convert(flag, typed, candidates)
+            if equals and used < len(candidates):
+                raise InputError(f"{typed} is '{value}'; give {in_words(flag.kind)}.")
+            rest = rest if equals else rest[used:]
+    given |= _place(loose, [f for f in flags if f.positional], usage(verb, flags))
+    for flag in flags:
+        if flag.default is MISSING and flag.path not in given:
+            raise InputError(f"{flag.name} is missing ({usage(verb, flags)}).")
+    return given
+
+
+def build(kind: type[T], given: Given) -> T:
+    """The dataclass with the given values; those not given keep their defaults."""
+    return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})  # type: ignore[arg-type]
+
+
+def overlay(values: T, given: Given, prefix: str = "") -> T:
+    """The values with those that were given in their place, within nested dataclasses too."""
+    changed: dict[str, Any] = {}
+    for f in fields(values):  # type: ignore[arg-type]
+        own, name = getattr(values, f.name), f"{prefix}{f.name}"
+        if is_dataclass(own):
+            changed[f.name] = overlay(own, given, f"{name}.")
+        elif name in given:
+            changed[f.name] = given[name]
+    return replace(values, **changed)  # type: ignore[type-var]
+
+
+def usage(verb: str, flags: Sequence[Flag]) -> str:
+    """How a command is typed."""
+    shown = [
+        (name if flag.default is MISSING else f"[{name}]")
+        for flag in flags
+        if (name := _in_usage(flag)) and (flag.positional or flag.default is MISSING)
+    ]
+    more = ["[flags]"] if any(not f.positional and f.default is not MISSING for f in flags) else []
+    return " ".join(["usage: autonovel", verb, *shown, *more])
+
+
+def _in_usage(flag: Flag) -> str:
+    value = "" if flag.positional else f" {metavar(flag.kind)}"
+    return f"{flag.name}{value}{' ...' if flag.repeats else ''}"
+
+
+def metavar(kind: Any) -> str:
+    """What stands for the value in a line of help: ``N``, ``paper|fast``, ``N N``."""
+    if get_origin(kind) is tuple:
+        first, *others = get_args(kind)
+        return f"{metavar(first)} ..." if Ellipsis in others else " ".join(map(metavar, (first, *others)))
+    if _members(kind):
+        return "|".join(metavar(part) for part in _members(kind))
+    return "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else _METAVARS.get(kind, "VALUE")
+
+
+def in_words(kind: Any) -> str:
+    """What may be typed, for a sentence.
+
+    >>> in_words(int | Literal["auto", "true"]), in_words(tuple[float, float])
+    ('a whole number, auto or true', '2 numbers')
+    """
+    *most, last = _alternatives(kind)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _alternatives(kind: Any) -> list[str]:
+    if get_origin(kind) is tuple:
+        first, *others = get_args(kind)
+        if Ellipsis in others:
+            return [f"any number of words, each {in_words(first)}"]
+        return [f"{1 + len(others)} {_IN_WORDS[first].removeprefix('a ')}s"]
+    if get_origin(kind) is Literal:
+        return list(map(str, get_args(kind)))
+    return [word for part in _members(kind) for word in _alternatives(part)] or [_IN_WORDS.get(kind, "a value")]
+
+
+def text_of(kind: type[Any], name: str) -> str:
+    """The documentation of a field: the string below it in the source."""
+    for owner in kind.__mro__:
+        text = _texts(owner.__module__).get(owner.__qualname__, {}).get(name)
+        if text is not None:
+            return text
+    return ""
+
+
+@functools.cache
+def _texts(module: str) -> dict[str, dict[str, str]]:
+    """Class -> field -> documentation, for a module whose source is at hand."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            own = found.setdefault(node.name, {})
+            for line, below in zip(node.body, node.body[1:], strict=False):
+                if (
+                    isinstance(line, ast.AnnAssign)
+                    and isinstance(line.target, ast.Name)
+                    and isinstance(below, ast.Expr)
+                    and isinstance(below.value, ast.Constant)
+                    and isinstance(below.value.value, str)
+                ):
+                    own[line.target.id] = " ".join(below.value.value.split())
+    return found
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word is a flag, and no value: a negative number and the ``-`` of standard input are values."""
+    if not word.startswith("-") or word == "-":
+        return False
+    try:
+        float(word)
+    except ValueError:
+        return True
+    return False
+
+
+def _values(words: Sequence[str]) -> list[str]:
+    """The words up to the next flag."""
+    ends = [i for i, word in enumerate(words) if _is_flag(word)]
+    return list(words[: ends[0]] if ends else words)
+
+
+def _parts(kind: Any, value: str) -> list[str]:
+    """The words of a value after ``=``: numbers may be several, with commas between them."""
+    several = any(get_origin(part) is tuple and str not in get_args(part) for part in _members(kind) or (kind,))
+    return value.split(",") if several else [value]
+
+
+def _convert(flag: Flag, typed: str, words: list[str]) -> tuple[Any, int]:
+    try:
+        return _take(flag.kind, words)
+    except IndexError:
+        raise InputError(f"{typed} needs {in_words(flag.kind)}.") from None
+    except (ValueError, KeyError):
+        choices = [str(name) for part in _members(flag.kind) or (flag.kind,) for name in _choices(part)]
+        raise InputError(
+            f"{typed} is '{words[0]}'{did_you_mean(words[0], choices)}; give {in_words(flag.kind)}."
+        ) from None
+
+
+def _take(kind: Any, words: list[str]) -> tuple[Any, int]:
+    """A value of this type from the first words, and how many of them it took.
+
+    Raises:
+        ValueError or KeyError: they do not say such a value.
+        IndexError: there are too few.
+    """
+    if members := _members(kind):
+        # a word that stands for itself comes before anything that it could be read as
+        for member in sorted(members, key=lambda member: member in _METAVARS and member is not NoneType):
+            try:
+                return _take(member, words)
+            except (ValueError, KeyError):
+                continue
+        raise ValueError
+    if get_origin(kind) is tuple:
+        return _take_several(kind, words)
+    word = words[0]
+    if get_origin(kind) is Literal:
+        return {str(choice): choice for choice in get_args(kind)}[word], 1
+    if kind is NoneType:
+        return {"none": None}[word.lower()], 1
+    return kind(word), 1
+
+
+def _take_several(kind: Any, words: list[str]) -> tuple[tuple[Any, ...], int]:
+    parts = get_args(kind)
+    if parts[-1] is not Ellipsis:
+        taken = [_take(part, words[place:])[0] for place, part in enumerate(parts)]
+        return tuple(taken), len(taken)
+    values: list[Any] = []
+    for word in words:
+        try:
+            values.append(_take(parts[0], [word])[0])
+        except (ValueError, KeyError):
+            break
+    return tuple(values), len(values)
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; none where it is no union."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _place(words: list[str], flags: list[Flag], shown: str) -> Given:
+    """Words without flags, given to the positional fields in their order."""
+    given: Given = {}
+    for flag in flags:
+        taken, words = (words, []) if flag.repeats else (words[:1], words[1:])
+        if taken:
+            given[flag.path], used = _convert(flag, flag.name, taken)
+            words = taken[used:] + words
+    if words:
+        raise InputError(f"'{words[0]}' is one word too many, or the value of a flag that is missing ({shown}).")
+    return given

@@ -1,0 +1,34 @@
+"""``autonovel predict``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autonovel.cli.common import Verb
+from autonovel.cli.flags import Positional
+
+
+@dataclass(frozen=True)
+class Predict(Verb):
+    """Sort new images into the known and the discovered classes of a run."""
+
+    run: Positional[Path]
+    """The run folder."""
+    images: Positional[str]
+    """A folder of images, a file that lists them, or - for a list on standard input, one path a line."""
+    to: Path
+    """The file to write: .csv, .jsonl or .parquet."""
+
+    def do(self) -> None:
+        """Sort them."""
+        from autonovel.predict import predict
+        from autonovel.runs.folder import load
+
+        images: Any = self.images
+        if images == "-":
+            images = [line for line in sys.stdin.read().splitlines() if line]
+        predict(load(self.run), images, to=self.to)
+        print(f"The classes: {self.to}")

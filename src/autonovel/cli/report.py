@@ -1,0 +1,23 @@
+"""``autonovel report``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autonovel.cli.common import Verb
+from autonovel.cli.flags import Positional
+
+
+@dataclass(frozen=True)
+class Report(Verb):
+    """Write the report of a run: one HTML file with pictures of every cluster, which opens without a server."""
+
+    run: Positional[Path]
+    """The run folder."""
+
+    def do(self) -> None:
+        """Write it."""
+        from autonovel.runs.folder import load
+
+        print(load(self.run).report())

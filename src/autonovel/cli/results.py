@@ -1,0 +1,109 @@
+"""What the commands print on stdout: the table of a run, its scores, its files, and what an edit changed."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+FILES = {
+    "clusters.png": "The clusters as a picture",
+    "report.html": "The whole report",
+    "predictions.csv": "The class of every image",
+}
+"""Files that a person wants to know of, with what they are."""
+
+
+def print_result(run: Any, *, json: bool = False) -> None:
+    """The table of clusters, the scores where the truth is known, the files, and what to do next; or the summary as JSON."""
+    if json:
+        print(json_.dumps(run.summary))
+        return
+    _print_table(run)
+    if run.edits and "acc_new" in run.summary:
+        print("The scores are those of the clusters as they were found, before anything was changed:")
+    for line in (*_scores(run.summary), *_files(run)):
+        print(line)
+
+
+def print_changes(before: Sequence[Any], after: Sequence[Any]) -> None:
+    """What an edit has changed: a line for each cluster that is another one now."""
+    old, new = ({cluster.number: _in_words(cluster) for cluster in clusters} for clusters in (before, after))
+    changed = [n for n in old.keys() | new.keys() if old.get(n) != new.get(n)]
+    for number in sorted(changed, key=lambda n: (n < 0, abs(n))):
+        called = f"cluster {number}" if number >= 0 else "known class"
+        earlier = f" (before: {old[number]})" if number in old else ""
+        print(f"{called}: {new.get(number, 'no longer there')}{earlier}")
+    if not changed:
+        print("Nothing has changed.")
+
+
+def _in_words(cluster: Any) -> str:
+    kind = "" if cluster.kind == "new" else f", {'a known class' if cluster.kind == 'known' else cluster.kind}"
+    return f"{cluster.name}{kind}, {len(cluster.members):,} images"
+
+
+def _print_table(run: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    summary, clusters = run.summary, run.clusters
+    n_new = sum(cluster.kind == "new" for cluster in clusters)
+    named = bool(run.names) or n_new < len(clusters)
+    matched = summary.get("matched")
+    columns = [
+        "cluster",
+        *(["name"] if named else []),
+        "images",
+        "sure",
+        *(["matched class", "right"] if matched else []),
+    ]
+    sure = run.machine.probability
+    table = Table(title=f"{n_new} new classes among {summary['images']['unlabelled']:,} unlabelled images")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("name", "matched class") else "right")
+    for cluster in clusters:
+        row = [str(cluster.number) if cluster.number >= 0 else ""]
+        if named:
+            row.append(cluster.name if cluster.kind == "new" else f"{cluster.name} ({cluster.kind})")
+        row.append(f"{len(cluster.members):,}")
+        row.append(f"{sure[cluster.members].mean():.0%}" if len(cluster.members) else "")
+        table.add_row(*map(Text, row + (_matched(summary, cluster) if matched else [])))  # a name may hold [brackets]
+    Console(width=100 if not sys.stdout.isatty() else None).print(table)
+
+
+def _matched(summary: dict[str, Any], cluster: Any) -> list[str]:
+    """The true class that a cluster was matched with, and its share; nothing where a person has changed the cluster."""
+    sizes, size = summary["cluster_sizes"], len(cluster.members)
+    name, hits = summary["matched"].get(str(cluster.number), ("", 0))
+    unchanged = 0 <= cluster.number < len(sizes) and sizes[cluster.number] == size
+    return [name, f"{hits / size:.1%}"] if name and size and unchanged else ["", ""]
+
+
+def _scores(summary: dict[str, Any]) -> Iterator[str]:
+    if summary.get("n_new_interval"):
+        low, high = summary["n_new_interval"]
+        yield f"The number of new classes was estimated: {summary['n_new_estimated']}, between {low} and {high}"
+    elif summary.get("n_new_estimated"):
+        yield f"The number of new classes was estimated: {summary['n_new_estimated']}"
+    if "acc_new" in summary:
+        yield f"ACC {summary['acc_new']:.1%}   NMI {summary['nmi_new']:.3f}   ARI {summary['ari_new']:.3f}"
+        for name, value in summary.get("kmeans", {}).items():
+            yield f"k-means on {name.replace('_', ' ')}: ACC {value:.1%}"
+        for rule, parts in summary.get("test", {}).items():
+            shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
+            yield f"test split, {rule} matching: {'  '.join(shown)}"
+    total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
+    recipe = f"recipe {summary['recipe']} ({summary['preset']})"
+    yield f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, {recipe}"
+
+
+def _files(run: Any) -> Iterator[str]:
+    there = {name: text for name, text in FILES.items() if run.has(name)}
+    for name, text in there.items():
+        yield f"{text + ':':<{max(map(len, there.values())) + 1}} {run.path / name}"
+    yield f"Look at the clusters and correct them: autonovel browse {run.path}"
+    first = next((cluster.number for cluster in run.clusters if cluster.kind == "new"), 0)
+    yield f"Give one a name:                       autonovel name {run.path} {first} NAME"

@@ -1,0 +1,134 @@
+"""The method as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import NotFittedError
+
+from autonovel.api import Path_, discover
+from autonovel.data.images import UNKNOWN, ImageSet
+from autonovel.errors import InputError
+from autonovel.machine.device import Mode
+from autonovel.maths.metrics import cluster_accuracy
+from autonovel.predict import Answers, restore
+from autonovel.settings import Recipe
+
+
+class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """One pile of images, ``y = -1`` where unlabelled: a thin face of the same pipeline as :func:`autonovel.discover`.
+
+    Args:
+        n_new: how many new classes there are among the unlabelled images; 'auto' estimates it.
+        recipe: a name or a :class:`~autonovel.settings.Recipe`.
+        preset: paper, reference or fast.
+        seed: everything random depends on it.
+        device: cpu, cuda or auto.
+        out: keep the run folder here; a temporary one is used and removed when left out.
+        verbose: show progress.
+
+    Attributes:
+        labels_: (n,) class of every training image, as a value of ``classes_``: its own for labelled images, the discovered
+            one for the others.
+        classes_: known classes as given in y, then 'new 0', 'new 1', ... (as numbers following the largest when y has numbers).
+        n_new_: number of new classes.
+        summary_: the summary of the run.
+
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = AutoNovel(n_new=5, recipe="digits", preset="fast")
+    >>> model.fit(X.reshape(-1, 8, 8) / 16, np.where(y < 5, y, -1)).classes_        # doctest: +SKIP
+    array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    """
+
+    def __init__(
+        self,
+        n_new: int | str = "auto",
+        recipe: str | Recipe = "folder",
+        preset: str = "paper",
+        seed: int = 0,
+        device: str = "auto",
+        out: Path_ | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_new = n_new
+        self.recipe = recipe
+        self.preset = preset
+        self.seed = seed
+        self.device = device
+        self.out = out
+        self.verbose = verbose
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> AutoNovel:
+        """Learn known and new classes from images X (n, h, w[, c]) and labels y (n,), -1 where unlabelled."""
+        data = ImageSet.from_arrays(X, y)
+        if not data.n_known:
+            raise InputError("y labels no image; at least two classes must be known.")
+        with tempfile.TemporaryDirectory() as folder:
+            run = discover(
+                data,
+                out=self.out if self.out is not None else Path(folder) / "run",
+                n_new=self.n_new,
+                recipe=self.recipe,
+                preset=self.preset,
+                incremental=True,
+                seed=self.seed,
+                device=self.device,
+                verbose=self.verbose,
+            )
+            self._trained = restore(run, Mode.of(self.device))
+            self.summary_ = run.summary
+            found = run.labels
+        self.n_new_: int = self.summary_["n_new"]
+        self.classes_ = _class_labels(np.asarray(y), data.class_names, self.n_new_)
+        index = data.labels.copy()
+        index[~data.is_labelled] = found
+        self.labels_ = np.asarray(self.classes_[index])
+        self._shape = data.images.shape[1:]
+        return self
+
+    def fit_predict(self, X: npt.ArrayLike, y: npt.ArrayLike | None = None, **kwargs: Any) -> npt.NDArray[Any]:
+        """:meth:`fit`, then ``labels_``."""
+        return np.asarray(self.fit(X, [] if y is None else y).labels_)
+
+    def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The probability of every class, in the order of ``classes_``, for images that may be old or new."""
+        return self._answers(X).joint.numpy()
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+        """The most probable class of each image, as in ``classes_``."""
+        chance = self.predict_proba(X)  # first, because it says so where there is no fit and hence no classes_
+        return np.asarray(self.classes_[chance.argmax(1)])
+
+    def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The features of each image."""
+        return self._answers(X).features.numpy()
+
+    def score(self, X: npt.ArrayLike, y: npt.ArrayLike) -> float:
+        """ACC of the predictions against true classes, under the best one-to-one matching; rows labelled -1 do not count."""
+        true, found = np.asarray(y), self.predict(X)
+        counts = np.array([label not in (UNKNOWN, str(UNKNOWN), "", None) for label in true.tolist()], dtype=bool)
+        if not counts.any():
+            raise InputError("y labels no image; score needs the true classes of some.")
+        return cluster_accuracy(true[counts], found[counts])
+
+    def _answers(self, X: npt.ArrayLike) -> Answers:
+        if not hasattr(self, "_trained"):
+            raise NotFittedError("This AutoNovel has not been fitted; call fit(X, y) first.")
+        images = ImageSet.from_arrays(X)
+        if images.images.shape[1:] != self._shape:
+            raise InputError(f"The images have shape {images.images.shape[1:]}; the model was fitted on {self._shape}.")
+        return self._trained.answers(images)
+
+
+def _class_labels(y: npt.NDArray[Any], class_names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:
+    """Known labels as they were given, then labels for the new classes of the same kind."""
+    if y.dtype.kind in "iufb":
+        known = np.unique(y[y != -1].astype(np.int64))
+        return np.concatenate([known, known.max() + 1 + np.arange(n_new)])
+    return np.array([*class_names, *(f"new {i}" for i in range(n_new))])

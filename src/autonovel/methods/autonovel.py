@@ -1,0 +1,24 @@
+"""The paper's method as a plan: a representation, the number of new classes, the known classes, known and new together."""
+
+from __future__ import annotations
+
+from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
+from autonovel.methods.supervised import KnownClasses
+from autonovel.settings import Recipe
+from autonovel.stages import ESTIMATE, Stage
+
+
+def first_stages(recipe: Recipe, n_known: int) -> list[Stage]:
+    """All stages up to the known classes."""
+    pretrain = find(PRETRAINING, recipe.pretrain.method, "--pretrain.method")
+    stages = [] if pretrain is None or not recipe.pretrain.epochs else [Stage("pretrain", pretrain)]
+    stages.append(ESTIMATE)
+    if n_known and recipe.supervised.epochs:
+        stages.append(Stage("supervised", KnownClasses))
+    return stages
+
+
+def plan(recipe: Recipe, n_known: int) -> list[Stage]:
+    """The first stages, then joint training."""
+    objective = find(OBJECTIVES, recipe.joint.objective, "--joint.objective")
+    return [*first_stages(recipe, n_known), Stage("joint", objective)]

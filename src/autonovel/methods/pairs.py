@@ -1,0 +1,65 @@
+"""The paper's objective: pairs of images that belong together."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from autonovel.data.augment import make_views
+from autonovel.data.loader import Batch
+from autonovel.errors import InputError
+from autonovel.maths.losses import consistency, cross_entropy, pair_loss
+from autonovel.maths.pairs import PAIR_RULES
+from autonovel.methods.base import Seen
+from autonovel.methods.joint import JointObjective
+from autonovel.models.heads import class_head
+from autonovel.models.net import Net
+
+
+class Pairs(JointObjective):
+    """Pairwise pseudo-labels from ranking statistics, cross-entropy and consistency (eq. 5 of the paper)."""
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Some loss must be left, and the head must be one that can be extended if it is to be."""
+        s = self.settings
+        if s.incremental and self._model.head == "cosine":
+            raise InputError(
+                "A cosine head cannot be extended by the pairs objective; use --model.head linear or --no-incremental."
+            )
+        if not any((s.known_weight, s.pair_weight, s.consistency, s.incremental)):
+            raise InputError("Every loss of joint training is switched off; leave at least one weight above 0.")
+
+    def prepare(self, net: Net) -> None:
+        """Add a head for the new classes; extend that of the known ones if asked to."""
+        net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True))
+        if self.settings.incremental and self._n_known:
+            net.extend_known(self._n_new)
+
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """Two of each image."""
+        return make_views(batch.images, key, batch.index, self.settings.augment, views=range(2))
+
+    def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
+        """All terms whose weight is not zero."""
+        s, labels = self.settings, seen.labels
+        is_labelled = labels >= 0
+        features = net.features_of(seen.views)
+        new_scores = [scores[0] for scores in net.head_of("new", features)]
+        new = [scores.softmax(1) for scores in new_scores]
+        losses: dict[str, Tensor] = {}
+        if s.pair_weight:
+            same = PAIR_RULES[s.pairs](features[0].detach(), s.top_k)
+            losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_labelled)
+        agreement = consistency(*new)
+        if "known" in net.heads:
+            known_scores = net.head_of("known", features)
+            agreement = agreement + consistency(*(scores.softmax(1) for scores in known_scores))
+            if s.known_weight:
+                losses["known"] = s.known_weight * cross_entropy(known_scores[0], labels, is_labelled)
+            if s.incremental:
+                guess = self._n_known + new_scores[0].argmax(1)
+                losses["incremental"] = (
+                    ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_labelled)
+                )
+        if s.consistency:
+            losses["consistency"] = ramp * s.consistency * agreement
+        return losses

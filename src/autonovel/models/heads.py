@@ -1,0 +1,138 @@
+"""Heads: what turns features into class scores. Each is made from a :class:`HeadSpec`, which a weights file can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from autonovel.models.layers import Linear
+from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
+from autonovel.settings import Model
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """All that is needed to make a head of the same shape again.
+
+    Attributes:
+        kind: one of :data:`KINDS`.
+        inputs: features.
+        outputs: classes.
+        temperature: divides the scores of cosine heads.
+        stacked: a list of one head, with scores (1, n, classes), where several heads could stand.
+        count: heads side by side (projected).
+        hidden: hidden units (projected).
+        projection: outputs of the projection (projected).
+        extended_by: how many of the outputs are new classes that the head of the known ones has learned too.
+    """
+
+    kind: str
+    inputs: int
+    outputs: int
+    temperature: float = 1.0
+    stacked: bool = False
+    count: int = 1
+    hidden: int = 0
+    projection: int = 0
+    extended_by: int = 0
+
+
+def class_head(model: Model, inputs: int, outputs: int, *, stacked: bool = False) -> HeadSpec:
+    """A head of the kind that the settings ask for."""
+    return HeadSpec(model.head, inputs, outputs, temperature=model.temperature, stacked=stacked)
+
+
+def make_head(spec: HeadSpec) -> nn.Module:
+    """A fresh head (under the caller's random seed)."""
+    head = KINDS[spec.kind](spec)
+    return Heads([head]) if spec.stacked else head
+
+
+class Cosine(nn.Module):
+    """Class scores as cosines between the feature and one direction per class, divided by a temperature."""
+
+    def __init__(self, inputs: int, outputs: int, temperature: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.temperature = temperature
+        nn.init.normal_(self.weight, std=inputs**-0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, d) to scores (n, classes)."""
+        return cosines(x, self.weight) / self.temperature
+
+
+def cosines(x: Tensor, directions: Tensor) -> Tensor:
+    """Cosines between vectors (..., n, d) and directions (..., c, d): (..., n, c).
+
+    In float32 always: the balanced targets divide them by a small epsilon, which would show the rounding of bfloat16.
+    """
+    return F.normalize(x.float(), dim=-1) @ F.normalize(directions, dim=-1).transpose(-1, -2)
+
+
+class Nearest(nn.Module):
+    """Scores that fall with the squared distance to one centre per class. Nothing in it is trained by gradients."""
+
+    centres: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("centres", torch.zeros(outputs, inputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, d) to scores (n, classes)."""
+        x, scale = x.float(), x.shape[1] ** -0.5
+        # less the term that is the same for all classes
+        found: Tensor = (2 * x @ self.centres.T - self.centres.square().sum(1)) * scale
+        return found
+
+
+class Heads(nn.ModuleList, PerView):
+    """Several heads side by side: features (n, d) to scores (heads, n, classes)."""
+
+    def forward(self, x: Tensor, views: int = 1) -> Tensor:
+        """The scores of every head."""
+        return torch.stack([pass_through(head, x, views) for head in self])
+
+
+class ProjectedHeads(PerView):
+    """Several heads side by side, each a projection with one hidden layer and cosine scores: (n, d) to (heads, n, classes).
+
+    The heads share nothing, but their work is done together: the hidden layers are one wide layer, what follows are
+    batched products. That is a fifth of the operations of separate modules, which matters where operations are small.
+    """
+
+    def __init__(self, spec: HeadSpec) -> None:
+        super().__init__()
+        heads, hidden, projection = spec.count, spec.hidden, spec.projection
+        self.hidden = Chain(Linear(spec.inputs, heads * hidden), BatchNorm(heads * hidden), nn.ReLU())
+        bound = hidden**-0.5
+        self.weight = nn.Parameter(torch.empty(heads, hidden, projection).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(heads, 1, projection).uniform_(-bound, bound))
+        self.classes = nn.Parameter(torch.randn(heads, spec.outputs, projection) * projection**-0.5)
+        self.temperature = spec.temperature
+
+    def forward(self, x: Tensor, views: int = 1) -> Tensor:
+        """The scores of every head."""
+        heads, hidden, _ = self.weight.shape
+        h = self.hidden(x, views).view(len(x), heads, hidden).transpose(0, 1)
+        projected = torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
+        return cosines(projected, self.classes) / self.temperature
+
+
+def _mlp(spec: HeadSpec) -> nn.Module:
+    hidden = max(1, spec.inputs // 2)
+    return Chain(Linear(spec.inputs, hidden), BatchNorm(hidden), nn.ReLU(), Linear(hidden, spec.outputs))
+
+
+KINDS: dict[str, Callable[[HeadSpec], nn.Module]] = {
+    "linear": lambda spec: Linear(spec.inputs, spec.outputs),
+    "mlp": _mlp,
+    "cosine": lambda spec: Cosine(spec.inputs, spec.outputs, spec.temperature),
+    "nearest": lambda spec: Nearest(spec.inputs, spec.outputs),
+    "projected": ProjectedHeads,
+}

@@ -1,0 +1,198 @@
+"""The clusters of a run as pictures and pages show them: in order, with colours and confidence."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.runs.folder import Run
+
+Rows = npt.NDArray[np.int64]
+"""Rows of predictions.csv."""
+
+Order = Literal["typical", "doubtful", "odd", "file"]
+
+_FIRST_COLOURS = (
+    "#0f766e",
+    "#d97706",
+    "#4f46e5",
+    "#dc2626",
+    "#0891b2",
+    "#a21caf",
+    "#65a30d",
+    "#db2777",
+    "#2563eb",
+    "#92400e",
+)
+
+
+def colour(place: int) -> str:
+    """The colour of the cluster at this place: ten that are easy to tell apart, then hues by the golden ratio.
+
+    >>> colour(0), colour(10) == colour(0)
+    ('#0f766e', False)
+    """
+    if place < len(_FIRST_COLOURS):
+        return _FIRST_COLOURS[place]
+    red, green, blue = colorsys.hls_to_rgb(place * 0.618034 % 1, 0.42 + 0.16 * (place % 3) / 2, 0.62)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A cluster as it is shown.
+
+    Attributes:
+        number: its number in the run.
+        name: its name.
+        kind: "new", "known" or "not a class".
+        named: whether a person or the labels gave the name; "new 3" otherwise.
+        rows: its images, the most typical first.
+        typicality: (n,) of the same images.
+        probability: (n,) how sure the machine was of each.
+        colour: as #rrggbb.
+    """
+
+    number: int
+    name: str
+    kind: str
+    named: bool
+    rows: Rows
+    typicality: npt.NDArray[np.float32]
+    probability: npt.NDArray[np.float32]
+    colour: str
+
+    @property
+    def size(self) -> int:
+        """Number of images."""
+        return len(self.rows)
+
+    @property
+    def confidence(self) -> float:
+        """Mean probability of its images; 0 for an empty cluster."""
+        return float(self.probability.mean()) if self.size else 0.0
+
+    def ordered(self, by: Order, names: Sequence[str] = ()) -> Rows:
+        """Its images in an order: by typicality, by doubt, the least typical first, or by the names of their files."""
+        if by == "doubtful":
+            return self.rows[np.argsort(self.probability, kind="stable")]
+        if by == "odd":
+            return self.rows[::-1]
+        if by == "file":
+            return np.array(sorted(self.rows.tolist(), key=lambda row: names[row]), dtype=np.int64)
+        return self.rows
+
+
+def shown_clusters(run: Run) -> list[Shown]:
+    """The clusters of a run as they are now."""
+    typicality = run.typicality
+    probability = run.machine.probability
+    given = run.names
+    found = []
+    for place, cluster in enumerate(run.clusters):
+        order = cluster.members[np.argsort(-typicality[cluster.members], kind="stable")]
+        named = cluster.number in given or cluster.kind == "known"
+        found.append(
+            Shown(
+                number=cluster.number,
+                name=cluster.name,
+                kind=cluster.kind,
+                named=named,
+                rows=order,
+                typicality=typicality[order],
+                probability=probability[order],
+                colour=colour(place),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Picks:
+    """The images of a cluster that say most about it; no image is in two of them.
+
+    Attributes:
+        typical: nearest to its centre.
+        doubtful: of which the machine was least sure.
+        odd: farthest from its centre.
+    """
+
+    typical: list[int]
+    doubtful: list[int]
+    odd: list[int]
+
+
+def pick(cluster: Shown, usable: npt.NDArray[np.bool_], typical: int, others: int) -> Picks:
+    """The images to show of a cluster.
+
+    Args:
+        cluster: the cluster.
+        usable: for every row of predictions.csv, whether there is a picture.
+        typical: how many typical images.
+        others: how many doubtful ones, and how many odd ones.
+    """
+    taken: set[int] = set()
+
+    def take(rows: Rows, count: int) -> list[int]:
+        found: list[int] = []
+        for row in rows.tolist():
+            if len(found) == count:
+                break
+            if usable[row] and row not in taken:
+                found.append(row)
+                taken.add(row)
+        return found
+
+    return Picks(
+        typical=take(cluster.rows, typical),
+        doubtful=take(cluster.ordered("doubtful"), others),
+        odd=take(cluster.ordered("odd"), others),
+    )
+
+
+class Pictures:
+    """The thumbnails of a run; those of unlabelled images by row of predictions.csv.
+
+    Attributes:
+        usable: for every row of predictions.csv, whether there is a picture.
+        side: pixels of a picture, which is square.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._thumbnails = run.thumbnails
+        self._place = run.unlabelled
+        self.side = 0 if self._thumbnails is None else self._thumbnails.side
+        count = len(run.machine.images)
+        self.usable: npt.NDArray[np.bool_] = np.zeros(count, dtype=bool)
+        if self._thumbnails is not None and len(self._place) == count:
+            self.usable = np.isin(self._place, self._thumbnails.rows)
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any of unlabelled images."""
+        return bool(self.usable.any())
+
+    def pixels(self, row: int) -> npt.NDArray[np.uint8]:
+        """(side, side, 3) the picture of an unlabelled image."""
+        return self.pixels_of(int(self._place[row]))
+
+    def many(self, rows: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
+        """The pictures of unlabelled images; each contact sheet is opened once."""
+        assert self._thumbnails is not None
+        by_sheet = sorted(range(len(rows)), key=lambda at: self._thumbnails.place(self._place[rows[at]])[0])  # type: ignore[union-attr]
+        found = {at: self.pixels(rows[at]) for at in by_sheet}
+        return [found[at] for at in range(len(rows))]
+
+    def pixels_of(self, place: int) -> npt.NDArray[np.uint8]:
+        """(side, side, 3) the picture of an image by its row in images.csv."""
+        assert self._thumbnails is not None
+        return np.asarray(self._thumbnails.image(place).convert("RGB"))
+
+    def has(self, place: int) -> bool:
+        """Whether the image in this row of images.csv has a picture."""
+        return self._thumbnails is not None and self._thumbnails.has(place)

@@ -1,0 +1,259 @@
+"""What a person should know about a result before believing it: warnings, and the known classes nearest to each cluster."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.report.clusters import Shown
+from autonovel.runs.folder import Run
+
+Floats = npt.NDArray[np.float32]
+
+SAMPLE = 400
+"""Images of a cluster that are compared with other clusters."""
+
+MOST_PAIRS = 200
+"""With more clusters only each one's nearest are compared."""
+
+APART = 3.0
+"""Cutting one round heap in two gives parts whose centres are 2.65 spreads apart; real classes are farther apart."""
+
+TINY = 0.1
+"""A cluster with less than this share of the usual size is tiny."""
+
+COLLAPSED = 0.8
+EQUAL = 0.01
+UNSURE = 0.6
+ALIKE = 0.002
+"""Two images nearer to each other than this share of the usual distance to the nearest image are near-duplicates."""
+
+
+class Finding(NamedTuple):
+    """Something to know; ``clusters`` are the numbers of those it is about."""
+
+    level: Literal["warning", "note"]
+    text: str
+    clusters: tuple[int, ...] = ()
+
+
+class Nearest(NamedTuple):
+    """A known class near a cluster; similarity is the cosine between their centres, as seen from the centre of all."""
+
+    name: str
+    similarity: float
+
+
+def centres(features: npt.NDArray[np.floating], groups: Sequence[npt.NDArray[np.int64]]) -> Floats:
+    """(k, d) the mean of evenly taken features of each group."""
+    found = [
+        np.asarray(features[_some(rows)], dtype=np.float32).mean(0)
+        if len(rows)
+        else np.zeros(features.shape[1], np.float32)
+        for rows in groups
+    ]
+    return np.stack(found) if found else np.zeros((0, features.shape[1]), np.float32)
+
+
+def _some(rows: npt.NDArray[np.int64], most: int = SAMPLE) -> npt.NDArray[np.int64]:
+    return rows if len(rows) <= most else np.sort(rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)])
+
+
+def labelled_groups(run: Run) -> dict[str, npt.NDArray[np.int64]]:
+    """Known class -> its rows among the labelled images."""
+    labels = [record.label for record in run.images if record.label is not None]
+    if not labels:
+        return {}
+    names, inverse = np.unique(np.array(labels, dtype=object).astype(str), return_inverse=True)
+    return {str(name): np.flatnonzero(inverse == place) for place, name in enumerate(names)}
+
+
+def nearest_known(run: Run, clusters: Sequence[Shown], most: int = 3) -> list[list[Nearest]]:
+    """For every cluster the known classes that its features are most like; empty lists where these were not kept."""
+    known = run.labelled_features
+    groups = labelled_groups(run)
+    if known is None or not groups or sum(map(len, groups.values())) != len(known):
+        return [[] for _ in clusters]
+    names = list(groups)
+    theirs = centres(known, list(groups.values()))
+    ours = centres(run.features, [cluster.rows for cluster in clusters])
+    middle = np.concatenate([theirs, ours[[bool(c.size) for c in clusters]]]).mean(0)
+    similarity = _unit(ours - middle) @ _unit(theirs - middle).T
+    order = np.argsort(-similarity, axis=1)[:, :most]
+    return [
+        [Nearest(names[k], float(line[k])) for k in best] if cluster.size else []
+        for cluster, line, best in zip(clusters, similarity, order, strict=True)
+    ]
+
+
+def _unit(vectors: Floats) -> Floats:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+
+
+def separation(first: Floats, second: Floats) -> float:
+    """How many spreads two heaps of points are apart along the line between their centres.
+
+    The line is taken from every other point and the distance measured on the rest: in many dimensions the points that
+    set the line seem farther apart along it than they are.
+    """
+    if min(len(first), len(second)) < 4:
+        return np.inf
+    line = first[::2].mean(0) - second[::2].mean(0)
+    ours, theirs = first[1::2] @ line, second[1::2] @ line
+    spread = float(np.sqrt((ours.var() + theirs.var()) / 2))
+    return float(ours.mean() - theirs.mean()) / spread if spread > 0 else np.inf
+
+
+def alike_pairs(features: npt.NDArray[np.floating], clusters: Sequence[Shown]) -> list[tuple[float, int, int]]:
+    """Pairs of clusters that look like one, as (separation, place, place), the closest first."""
+    points = [np.asarray(features[np.sort(_some(c.rows))], dtype=np.float32) for c in clusters]
+    middle = centres(features, [c.rows for c in clusters])
+    pairs = set()
+    for place, _ in enumerate(clusters):
+        distance = np.square(middle - middle[place]).sum(1)
+        near = np.argsort(distance)[: len(clusters) if len(clusters) <= MOST_PAIRS // 10 else 4]
+        pairs |= {(min(place, int(other)), max(place, int(other))) for other in near if other != place}
+    rng = np.random.default_rng(0)
+    points = [part[rng.permutation(len(part))] for part in points]  # neighbours in the list may be alike
+    found = [(separation(points[a], points[b]), a, b) for a, b in sorted(pairs)]
+    return sorted(entry for entry in found if entry[0] < APART)
+
+
+def count_duplicates(features: npt.NDArray[np.floating], clusters: Sequence[Shown]) -> tuple[int, int]:
+    """How many of the images looked at have a near-duplicate in their cluster, and how many were looked at."""
+    found = seen = 0
+    for cluster in clusters:
+        rows = _some(cluster.rows, 2 * SAMPLE)
+        if len(rows) < 3:
+            continue
+        points = np.asarray(features[rows], dtype=np.float32)
+        squares = np.square(points).sum(1)
+        distance = np.maximum(squares[:, None] + squares - 2 * points @ points.T, 0)
+        np.fill_diagonal(distance, np.inf)
+        nearest = np.sqrt(distance.min(1))
+        usual = float(np.median(nearest))
+        if usual > 0:
+            found += int((nearest < max(ALIKE * usual, 1e-6)).sum())
+            seen += len(rows)
+    return found, seen
+
+
+def read_problems(run: Run) -> list[dict[str, str]]:
+    """The rows of problems.csv."""
+    path = run.path / "problems.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        return [row for row in csv.DictReader(file) if row.get("reason")]
+
+
+def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
+    """Everything to know about a result, warnings first."""
+    new = [cluster for cluster in clusters if cluster.kind == "new"]
+    found = [*_about_sizes(new), *_about_pairs(run, new), *_about_doubt(new)]
+    problems = read_problems(run)
+    left_out = Counter(row["reason"] for row in problems if row.get("left_out") != "no")
+    if left_out:
+        reasons = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(3))
+        found.append(
+            Finding("warning", f"{left_out.total():,} files were left out: {reasons}. problems.csv lists them.")
+        )
+    remarks = len(problems) - left_out.total()
+    if remarks:
+        found.append(
+            Finding("note", f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly.")
+        )
+    twins, seen = count_duplicates(run.features, new)
+    if twins > 0.01 * seen and twins > 2:
+        found.append(
+            Finding(
+                "note",
+                f"{twins:,} of {seen:,} images looked at have a near-duplicate in their cluster; copies weigh double.",
+            )
+        )
+    unlike = int(run.unlike.sum())
+    if unlike:
+        found.append(Finding("note", f"{unlike:,} images are unlike anything seen in training; look at them first."))
+    return sorted(found, key=lambda finding: finding.level != "warning")
+
+
+def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
+    sizes = np.array([cluster.size for cluster in new])
+    total = int(sizes.sum())
+    if len(new) < 2 or not total:
+        return []
+    found = []
+    empty = [c for c in new if not c.size]
+    if empty:
+        found.append(
+            Finding(
+                "warning", f"{_names(empty)} collapsed: no image is in {_it(empty)}.", tuple(c.number for c in empty)
+            )
+        )
+    usual = float(np.median(sizes[sizes > 0]))
+    tiny = [c for c in new if 0 < c.size < max(TINY * usual, 2)]
+    if tiny:
+        found.append(
+            Finding(
+                "warning",
+                f"{_names(tiny)} {'is' if len(tiny) == 1 else 'are'} tiny beside the usual {usual:,.0f} images; "
+                f"{_it(tiny)} may be left-overs rather than a class.",
+                tuple(c.number for c in tiny),
+            )
+        )
+    largest = new[int(sizes.argmax())]
+    if largest.size > COLLAPSED * total:
+        found.append(
+            Finding(
+                "warning",
+                f"“{largest.name}” holds {largest.size / total:.0%} of the images: the others have collapsed, or there is only one "
+                "new class.",
+                (largest.number,),
+            )
+        )
+    if sizes.max() - sizes.min() <= max(1, EQUAL * sizes.mean()) and sizes.mean() >= 20:
+        found.append(
+            Finding(
+                "warning",
+                f"All {len(new)} clusters are of the same size, about {sizes.mean():,.0f} images. Unless your classes are, the balance "
+                "comes from the method.",
+            )
+        )
+    return found
+
+
+def _about_pairs(run: Run, new: Sequence[Shown]) -> list[Finding]:
+    full = [cluster for cluster in new if cluster.size]
+    pairs = alike_pairs(run.features, full) if len(full) > 1 else []
+    return [
+        Finding(
+            "warning",
+            f"“{full[a].name}” and “{full[b].name}” look like one class; compare them, and merge them if they are.",
+            (full[a].number, full[b].number),
+        )
+        for _, a, b in pairs[:5]
+    ]
+
+
+def _about_doubt(new: Sequence[Shown]) -> list[Finding]:
+    unsure = [c for c in new if c.size and c.confidence < UNSURE]
+    if not unsure:
+        return []
+    text = f"The machine is unsure of {_names(unsure)} (mean confidence under {UNSURE:.0%}); look for a mixture of classes."
+    return [Finding("warning", text, tuple(c.number for c in unsure))]
+
+
+def _names(clusters: Sequence[Shown], most: int = 4) -> str:
+    names = [f"“{cluster.name}”" for cluster in clusters[:most]]
+    if len(clusters) > most:
+        names.append(f"{len(clusters) - most} more")
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _it(clusters: Sequence[Shown]) -> str:
+    return "it" if len(clusters) == 1 else "them"

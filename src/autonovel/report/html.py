@@ -1,0 +1,332 @@
+"""The report: one HTML file that holds everything, opens from disk and asks nothing of the network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.report.charts import Chart, Line, line_chart
+from autonovel.report.clusters import Pictures, Shown, pick, shown_clusters
+from autonovel.report.findings import find, labelled_groups, nearest_known
+from autonovel.report.pages import TEMPLATES, render
+from autonovel.report.session import unit_square
+from autonovel.runs.folder import Run
+
+MOST_PICTURES = 1_500
+"""Pictures beside the clusters, all together; with many clusters each shows fewer."""
+
+MOST_POINTS = 20_000
+"""Images on the map."""
+
+MOST_HOVERED = 2_500
+"""Images on the map that show their picture."""
+
+HOVER_COLUMNS = 16
+BUDGET = 6_000_000
+"""Characters of the page for the pictures beside the clusters, and as many for those on the map; where pictures are of
+many kilobytes, fewer are shown."""
+
+MOST_CLUSTERS = 300
+"""Clusters that are shown one by one."""
+
+MOST_CONFUSED = 60
+"""Classes up to which the table of true classes against clusters is drawn."""
+
+
+def write_report(run: Run) -> Path:
+    """Write report.html into the run folder and return its path."""
+    clusters = shown_clusters(run)
+    pictures = Pictures(run)
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    page = render(
+        "report.html",
+        style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        title=run.path.resolve().name,
+        result=describe_result(run, clusters),
+        findings=find(run, clusters),
+        clusters=describe_clusters(run, clusters, pictures),
+        left_out=max(0, len(clusters) - MOST_CLUSTERS),
+        map=describe_map(run, clusters, pictures),
+        charts=[chart for chart in (*estimate_charts(run), *training_charts(run)) if chart is not None],
+        confusion=describe_confusion(run),
+        settings=json.dumps(run.config.get("run", {}), indent=2, ensure_ascii=False),
+        versions=run.config.get("versions", {}),
+    )
+    with run.whole("report.html") as path:
+        path.write_text(page, encoding="utf-8")
+    return run.path / "report.html"
+
+
+def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
+    """The headline: how many classes, how sure, of how many images."""
+    summary = run.summary
+    new = [cluster for cluster in clusters if cluster.kind == "new"]
+    probability = run.machine.probability
+    facts: list[tuple[str, str]] = [
+        ("images without a label", f"{len(probability):,}"),
+        ("known classes", f"{summary.get('n_known', len(run.state.known)):,}"),
+        ("mean confidence", f"{float(probability.mean()) if len(probability) else 0:.0%}"),
+    ]
+    if "acc_new" in summary:
+        facts.append(("accuracy on the new classes", f"{summary['acc_new']:.1%}"))
+    seconds = (summary.get("seconds") or {}).get("total")
+    if seconds:
+        facts.append(("time", _duration(seconds)))
+    return {
+        "n_new": len(new),
+        "number": _about_number(run, summary, len(new)),
+        "facts": facts,
+        "edits": len(run.edits),
+        "largest": max((cluster.size for cluster in clusters), default=0),
+        "made": ", ".join(str(summary[key]) for key in ("recipe", "preset", "device") if summary.get(key)),
+        "seed": summary.get("seed"),
+    }
+
+
+def _about_number(run: Run, summary: dict[str, Any], now: int) -> str:
+    """Where the number of classes comes from."""
+    found, interval = summary.get("n_new_estimated"), summary.get("n_new_interval")
+    if found is None:
+        text = f"The number of new classes, {summary['n_new']}, was given and not estimated, so there is no interval."
+    elif interval is None:
+        why = run.read_json("estimate.json").get("note") if run.has("estimate.json") else None
+        text = f"The number of new classes was estimated as {found}. {why or 'There were too few known classes to say how sure that is.'}"
+    else:
+        text = f"The number of new classes was estimated as {found}, and lies between {interval[0]} and {interval[1]}."
+    if now != summary["n_new"]:
+        text += f" After a person's edits there are {now}."
+    return text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def describe_clusters(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> list[dict[str, Any]]:
+    """What the page says of every cluster, with its pictures."""
+    shown = clusters[:MOST_CLUSTERS]
+    each = max(3, min(24, _affordable(pictures, MOST_PICTURES) // max(1, len(shown))))
+    typical, others = math.ceil(each / 2), each // 4
+    names = run.machine.images
+    near = nearest_known(run, shown)
+    known = _known_pictures(run, pictures, {name for line in near for name, _ in line})
+    matched = run.summary.get("matched", {}) if not run.edits else {}
+
+    def listed(rows: Sequence[int]) -> list[dict[str, str]]:
+        return [
+            {"name": names[row], "src": data_uri(pixels)} for row, pixels in zip(rows, pictures.many(rows), strict=True)
+        ]
+
+    found = []
+    for cluster, nearest in zip(shown, near, strict=True):
+        chosen = pick(cluster, pictures.usable, typical, others)
+        found.append(
+            {
+                "number": cluster.number,
+                "name": cluster.name,
+                "named": cluster.named,
+                "kind": cluster.kind,
+                "size": cluster.size,
+                "confidence": cluster.confidence,
+                "colour": cluster.colour,
+                "true_class": matched.get(str(cluster.number), (None,))[0],
+                "pictures": [
+                    ("Most typical", "nearest to the middle of the cluster", listed(chosen.typical)),
+                    ("Most doubtful", "the machine was least sure of these", listed(chosen.doubtful)),
+                    ("Odd ones out", "farthest from the middle", listed(chosen.odd)),
+                ],
+                "nearest": [(name, similarity, known.get(name)) for name, similarity in nearest],
+            }
+        )
+    return found
+
+
+def _known_pictures(run: Run, pictures: Pictures, wanted: set[str]) -> dict[str, str]:
+    """Known class -> the picture of its most typical image, among the first ones."""
+    features = run.labelled_features
+    if features is None or not wanted:
+        return {}
+    places = [place for place, record in enumerate(run.images) if record.label is not None]
+    found = {}
+    for name, rows in labelled_groups(run).items():
+        some = [row for row in rows[:200].tolist() if pictures.has(places[row])] if name in wanted else []
+        if some:
+            points = np.asarray(features[some], dtype=np.float32)
+            best = some[int(np.square(points - points.mean(0)).sum(1).argmin())]
+            found[name] = data_uri(pictures.pixels_of(places[best]))
+    return found
+
+
+def data_uri(pixels: npt.NDArray[np.uint8], quality: int = 75) -> str:
+    """Pixels as the address of a JPEG that holds them."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def describe_map(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> dict[str, Any]:
+    """The map for the script of the page: places and clusters of the images, and the pictures of some of them."""
+    rows = _sampled([cluster.rows for cluster in clusters], MOST_POINTS)
+    place_of = np.zeros(len(run.machine.images), dtype=np.uint16)
+    for place, cluster in enumerate(clusters):
+        place_of[cluster.rows] = place
+    places = unit_square(np.asarray(run.map[rows], dtype=np.float32))
+    usable = np.flatnonzero(pictures.usable[rows])
+    hovered = usable[
+        np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)
+    ]
+    names = run.machine.images
+    return {
+        "total": len(names),
+        "shown": len(rows),
+        "x": _packed(places[:, 0] * 65535),
+        "y": _packed(places[:, 1] * 65535),
+        "cluster": _packed(place_of[rows]),
+        "clusters": [{"name": c.name, "colour": c.colour, "size": c.size} for c in clusters],
+        "pictures": hovered.tolist(),
+        "names": [names[row] for row in rows[hovered].tolist()],
+        "sheets": _sprites(pictures, rows[hovered].tolist()),
+        "columns": HOVER_COLUMNS,
+    }
+
+
+def _sampled(groups: Sequence[npt.NDArray[np.int64]], most: int) -> npt.NDArray[np.int64]:
+    """Rows of all groups, in order; evenly taken ones where there are more than ``most``, some of every group."""
+    total = sum(map(len, groups))
+    if total > most:
+        shares = [max(1, min(len(rows), len(rows) * most // total)) if len(rows) else 0 for rows in groups]
+        groups = [
+            rows[np.linspace(0, len(rows) - 1, share).astype(np.int64)] if share else rows
+            for rows, share in zip(groups, shares, strict=True)
+        ]
+    return np.sort(np.concatenate(groups)) if groups else np.zeros(0, dtype=np.int64)
+
+
+def _packed(values: npt.NDArray[Any]) -> str:
+    return base64.b64encode(np.clip(np.rint(values), 0, 65535).astype("<u2").tobytes()).decode()
+
+
+def _affordable(pictures: Pictures, most: int) -> int:
+    """How many pictures fit into the budget, judged by some of them."""
+    some = np.flatnonzero(pictures.usable)
+    if not len(some):
+        return most
+    some = some[np.linspace(0, len(some) - 1, min(32, len(some))).astype(np.int64)]
+    mean = sum(len(data_uri(pixels)) for pixels in pictures.many(some.tolist())) / len(some)
+    return max(1, min(most, int(BUDGET / mean)))
+
+
+def _sprites(pictures: Pictures, rows: Sequence[int]) -> list[str]:
+    """Contact sheets of these images."""
+    side, cells = pictures.side, HOVER_COLUMNS**2
+    sheets = []
+    found = pictures.many(rows) if rows else []
+    for start in range(0, len(rows), cells):
+        part = found[start : start + cells]
+        sheet = np.zeros((-(-len(part) // HOVER_COLUMNS) * side, HOVER_COLUMNS * side, 3), dtype=np.uint8)
+        for cell, pixels in enumerate(part):
+            y, x = cell // HOVER_COLUMNS * side, cell % HOVER_COLUMNS * side
+            sheet[y : y + side, x : x + side] = pixels
+        sheets.append(data_uri(sheet))
+    return sheets
+
+
+def estimate_charts(run: Run) -> list[Chart | None]:
+    """How the number of classes was found."""
+    if not run.has("estimate.json"):
+        return []
+    found = run.read_json("estimate.json")
+    curve = {name: [math.nan if v is None else float(v) for v in values] for name, values in found["curve"].items()}
+    ks, threshold = curve.pop("k"), curve.pop("threshold", None)
+    titles = {
+        "height": "Height of the tree of images",
+        "accuracy": "Accuracy on probe classes",
+        "silhouette": "Silhouette",
+    }
+    interval = found.get("interval")
+    charts = []
+    for name, values in curve.items():
+        lines = [Line(titles.get(name, name), ks, values)]
+        if threshold is not None:
+            lines.append(Line("the tree is cut here", ks, threshold))
+        title = f"Estimate of the number of classes: {titles.get(name, name).lower()}"
+        band = tuple(interval) if interval else None
+        charts.append(
+            line_chart(title, "number of new classes", lines, log=threshold is not None, band=band, mark=found["n_new"])
+        )
+    return charts
+
+
+def training_charts(run: Run) -> list[Chart | None]:
+    """The losses of every stage, epoch by epoch; of several networks or heads, the mean."""
+    stages: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for entry in run.metrics:
+        stage = str(entry.get("stage", "")).rpartition("-")
+        name = stage[0] if stage[2].isdigit() and stage[0] else str(entry.get("stage", ""))
+        for loss, value in (entry.get("losses") or {}).items():
+            values = value if isinstance(value, list) else [value]
+            numbers = [float(v) for v in values if isinstance(v, int | float)]
+            stages.setdefault(name, {}).setdefault(loss, {}).setdefault(int(entry.get("epoch", 0)), []).extend(numbers)
+    charts = []
+    for name, losses in stages.items():
+        lines = [
+            Line(
+                loss, [epoch + 1 for epoch in sorted(by_epoch)], [_mean(by_epoch[epoch]) for epoch in sorted(by_epoch)]
+            )
+            for loss, by_epoch in losses.items()
+        ]
+        if any(len(line.x) > 1 for line in lines):
+            charts.append(line_chart(f"Training: losses of the stage “{name}”", "epoch", lines))
+    return charts
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def describe_confusion(run: Run) -> dict[str, Any] | None:
+    """True classes against clusters, where the truth was given; None otherwise."""
+    table = run.summary.get("confusion")
+    if not table or len(table) > MOST_CONFUSED:
+        return None
+    rows = _true_classes(run, table)
+    clusters = {name: number for number, (name, _) in run.summary.get("matched", {}).items()}
+    columns = [f"new {clusters[name]}" if name in clusters else f"column {place}" for place, name in enumerate(rows)]
+    columns += [f"column {place}" for place in range(len(columns), len(table[0]))]
+    largest = max(max(line) for line in table) or 1
+    return {"columns": columns, "rows": list(zip(rows, table, strict=True)), "largest": largest, "scores": _scores(run)}
+
+
+def _true_classes(run: Run, table: Sequence[Sequence[int]]) -> list[str]:
+    """What the rows of the confusion matrix stand for."""
+    if "confusion_classes" in run.summary:
+        return [str(name) for name in run.summary["confusion_classes"]]
+    # runs of earlier versions do not say: classes in their usual order, if the numbers of right answers agree with it
+    counts = {name: right for name, right in run.summary.get("matched", {}).values()}
+    names = sorted(counts, key=_natural)
+    agrees = len(names) == len(table) and all(table[k][k] == counts[name] for k, name in enumerate(names))
+    return names if agrees else [f"row {k}" for k in range(len(table))]
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdecimal() else (10**9, name)
+
+
+def _scores(run: Run) -> list[tuple[str, str]]:
+    texts = {"acc_new": "accuracy", "nmi_new": "normalised mutual information", "ari_new": "adjusted Rand index"}
+    return [(text, f"{run.summary[key]:.3f}") for key, text in texts.items() if key in run.summary]

@@ -1,0 +1,327 @@
+"""A run as the web page sees it: what it asks for, and the changes of a person."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.errors import InputError
+from autonovel.report.clusters import Order, Shown, shown_clusters
+from autonovel.runs.folder import Run
+from autonovel.runs.state import standing
+
+MOST_NAMES = 20_000
+"""Of larger clusters the page is sent the rows only, not the names of the files."""
+
+MOST_FOUND = 2_000
+MOST_POINTS = 100_000
+LARGE_SIDE = 1024
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The clusters after some number of edits."""
+
+    edits: int
+    clusters: list[Shown]
+    group: npt.NDArray[np.int32]
+
+
+class Session:
+    """What the page asks of a run. Methods may be called from several threads."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._lock = threading.RLock()
+        self._map_lock = threading.Lock()
+        self._seen: _Seen | None = None
+        run.summary  # noqa: B018, refuses a run without a result
+
+    # What does not change while the page is open
+
+    @cached_property
+    def version(self) -> str:
+        """Names this run's pictures, so that a browser may keep them for ever."""
+        parts = [(self.run.path / "config.json").read_bytes()]
+        index = self.run.path / "thumbnails" / "index.json"
+        if index.exists():
+            parts.append(str(index.stat().st_mtime_ns).encode())
+        return hashlib.sha256(b"\n".join(parts)).hexdigest()[:16]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The id of every unlabelled image."""
+        return self.run.machine.images
+
+    @cached_property
+    def _sources(self) -> npt.NDArray[np.int64]:
+        """Rows of images.csv; empty where there is none."""
+        found = self.run.unlabelled
+        return found if len(found) == len(self.names) else np.zeros(0, dtype=np.int64)
+
+    @cached_property
+    def cells(self) -> npt.NDArray[np.int32]:
+        """For every unlabelled image its cell on the contact sheets, counted through; -1 where it has none."""
+        thumbnails = self.run.thumbnails
+        cells = np.full(len(self.names), -1, dtype=np.int32)
+        if thumbnails is not None and len(self._sources):
+            place = np.full(len(self.run.images), -1, dtype=np.int32)
+            place[thumbnails.rows] = np.arange(thumbnails.count, dtype=np.int32)
+            cells = place[self._sources]
+        return cells
+
+    # The clusters
+
+    def _now(self) -> _Seen:
+        """The clusters as they are, made again when the journal has grown."""
+        with self._lock:
+            edits = len(self.run.edits)
+            if self._seen is None or self._seen.edits != edits:
+                clusters = shown_clusters(self.run)
+                group = np.zeros(len(self.names), dtype=np.int32)
+                for cluster in clusters:
+                    group[cluster.rows] = cluster.number
+                self._seen = _Seen(edits, clusters, group)
+            return self._seen
+
+    def state(self) -> dict[str, Any]:
+        """What every view of the page needs."""
+        with self._lock:
+            seen = self._now()
+            done, undone = standing(self.run.edits)
+            thumbnails = self.run.thumbnails
+            return {
+                "title": self.run.path.resolve().name,
+                "version": self.version,
+                "edits": seen.edits,
+                "undo": bool(done),
+                "redo": bool(undone),
+                "images": len(self.names),
+                "known": list(self.run.state.known),
+                "sheets": None
+                if thumbnails is None
+                else {"columns": thumbnails.columns, "cells": thumbnails.cells, "count": thumbnails.count},
+                "clusters": [self._card(cluster) for cluster in seen.clusters],
+            }
+
+    def _card(self, cluster: Shown) -> dict[str, Any]:
+        shown = [row for row in cluster.rows[:64].tolist() if self.cells[row] >= 0 or self.run.thumbnails is None]
+        return {
+            "number": cluster.number,
+            "name": cluster.name,
+            "named": cluster.named,
+            "kind": cluster.kind,
+            "size": cluster.size,
+            "confidence": round(cluster.confidence, 4),
+            "colour": cluster.colour,
+            "typical": (shown or cluster.rows.tolist())[:8],
+        }
+
+    def images_of(self, number: int, order: Order) -> dict[str, Any]:
+        """The images of a cluster, in an order."""
+        cluster = next((c for c in self._now().clusters if c.number == number), None)
+        if cluster is None:
+            raise KeyError(number)
+        return self._listed(cluster.ordered(order, self.names).tolist())
+
+    def _listed(self, rows: list[int]) -> dict[str, Any]:
+        probability = self.run.machine.probability
+        return {
+            "rows": rows,
+            "names": [self.names[row] for row in rows] if len(rows) <= MOST_NAMES else None,
+            "probabilities": np.round(probability[rows].astype(np.float64), 4).tolist(),
+        }
+
+    def search(self, text: str) -> dict[str, Any]:
+        """The images whose name holds this text, whatever its case."""
+        wanted = text.casefold()
+        found = [row for row, name in enumerate(self.names) if wanted in name.casefold()] if wanted else []
+        return {"total": len(found), **self._listed(found[:MOST_FOUND])}
+
+    def image(self, row: int) -> dict[str, Any]:
+        """What is known of an image, and the images most like it."""
+        self._check(row)
+        seen = self._now()
+        called = {cluster.number: cluster.name for cluster in seen.clusters}
+        machine = self.run.machine
+        said = int(machine.group[row])
+        record = self.run.images[self._sources[row]] if len(self._sources) else None
+        neighbours = self.run.neighbours(row, 12).tolist()
+        return {
+            "row": row,
+            "name": self.names[row],
+            "path": record.path if record is not None else "",
+            "cluster": called[int(seen.group[row])],
+            "said": machine.known[-1 - said] if said < 0 else called.get(said, f"new {said}"),
+            "probability": round(float(machine.probability[row]), 4),
+            "unlike": bool(self._unlike[row]),
+            "neighbours": [
+                {"row": other, "name": self.names[other], "cluster": called[int(seen.group[other])]}
+                for other in neighbours
+            ],
+        }
+
+    @cached_property
+    def _unlike(self) -> npt.NDArray[np.bool_]:
+        return self.run.unlike
+
+    def map(self) -> bytes:
+        """The map for the page: the number of points n as int32, then n rows, x, y (in the unit square), cluster numbers."""
+        seen = self._now()
+        rows, places = self._points
+        parts = (rows, places[:, 0], places[:, 1], seen.group[rows])
+        return struct.pack("<i", len(rows)) + b"".join(
+            np.ascontiguousarray(part, dtype="<i4" if part.dtype.kind == "i" else "<f4").tobytes() for part in parts
+        )
+
+    @cached_property
+    def _points(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """The images on the map, evenly taken where there are too many, and their places in the unit square."""
+        with self._map_lock:  # its own: drawing the map takes seconds, and the person may go on meanwhile
+            places = np.asarray(self.run.map, dtype=np.float32)
+        rows = np.arange(len(places), dtype=np.int32)
+        if len(rows) > MOST_POINTS:
+            rows = rows[np.linspace(0, len(rows) - 1, MOST_POINTS).astype(np.int64)]
+        return rows, unit_square(places[rows])
+
+    # Pictures
+
+    def _check(self, row: int) -> None:
+        if not 0 <= row < len(self.names):
+            raise KeyError(row)
+
+    def sheet(self, number: int) -> bytes:
+        """A contact sheet as JPEG."""
+        thumbnails = self.run.thumbnails
+        if thumbnails is None or not 0 <= number < thumbnails.sheets:
+            raise KeyError(number)
+        return thumbnails.sheet(number)
+
+    def picture(self, row: int) -> bytes:
+        """An image as large as it is (within reason), from its file if that is still there, else from its thumbnail."""
+        self._check(row)
+        if not len(self._sources):
+            raise KeyError(row)
+        where = int(self._sources[row])
+        large = _from_file(self.run.images[where].source)
+        if large is not None:
+            return large
+        thumbnails = self.run.thumbnails
+        if thumbnails is None or not thumbnails.has(where):
+            raise KeyError(row)
+        with self._lock:
+            small = thumbnails.image(where).convert("RGB")
+        return _as_jpeg(small)
+
+    # A person's changes
+
+    def edit(self, wish: dict[str, Any]) -> None:
+        """Make one change: ``do`` is the verb, ``after`` the number of edits that the page has seen."""
+        after = _number(wish, "after")
+        verb = wish.get("do")
+        with self._lock:
+            if verb == "name":
+                self.run.name(_number(wish, "cluster"), _text(wish, "name"), after=after)
+            elif verb == "merge":
+                self.run.merge(*_numbers(wish, "clusters", at_least=2), after=after)
+            elif verb == "split":
+                self.run.split(_number(wish, "cluster"), _number(wish, "parts"), after=after)
+            elif verb == "move":
+                to = wish.get("to")
+                self.run.move(
+                    _numbers(wish, "images", at_least=1),
+                    to if isinstance(to, str) else _number(wish, "to"),
+                    after=after,
+                )
+            elif verb == "mark":
+                self.run.mark(_number(wish, "cluster"), _text(wish, "as"), after=after)
+            elif verb == "regroup":
+                self.run.regroup(_number(wish, "k"), after=after)
+            elif verb == "undo":
+                self.run.undo(after=after)
+            elif verb == "redo":
+                self.run.redo(after=after)
+            else:
+                raise InputError("The page asked for a change that is not known; reload it.")
+
+    def table(self) -> Iterator[str]:
+        """The current result as lines of CSV."""
+        import csv
+
+        buffer = io.StringIO()
+        writer = csv.writer(buffer)
+        seen = self._now()
+        clusters = {cluster.number: cluster for cluster in seen.clusters}
+        writer.writerow(("image", "path", "cluster", "name", "kind", "probability"))
+        for row, name in enumerate(self.names):
+            cluster = clusters[int(seen.group[row])]
+            path = self.run.images[self._sources[row]].path if len(self._sources) else ""
+            number = cluster.number if cluster.number >= 0 else ""
+            writer.writerow(
+                (name, path, number, cluster.name, cluster.kind, f"{self.run.machine.probability[row]:.4f}")
+            )
+            if row % 1000 == 999:
+                yield buffer.getvalue()
+                buffer.seek(0)
+                buffer.truncate()
+        yield buffer.getvalue()
+
+
+def unit_square(places: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Places moved and scaled, alike in both directions, to lie in the unit square around its middle."""
+    if not len(places):
+        return places
+    low, high = places.min(axis=0), places.max(axis=0)
+    scale = max(float((high - low).max()), 1e-9)
+    return ((places - (low + high) / 2) / scale * 0.998 + 0.5).astype(np.float32)
+
+
+def _from_file(source: str) -> bytes | None:
+    """The image of a file, encoded anew, so that nothing but pixels is ever sent; None if it cannot be read."""
+    from PIL import Image, ImageOps
+
+    if not source:
+        return None
+    try:
+        with Image.open(source) as image:
+            image.draft("RGB", (LARGE_SIDE, LARGE_SIDE))
+            image.thumbnail((LARGE_SIDE, LARGE_SIDE))
+            return _as_jpeg(ImageOps.exif_transpose(image).convert("RGB"))
+    except Exception:  # whatever is wrong with a stranger's file, the thumbnail is there
+        return None
+
+
+def _as_jpeg(image: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def _number(wish: dict[str, Any], key: str) -> int:
+    value = wish.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"The page sent no number for {key}; reload it.")
+    return value
+
+
+def _numbers(wish: dict[str, Any], key: str, at_least: int) -> list[int]:
+    values = wish.get(key)
+    if not isinstance(values, list) or len(values) < at_least or not all(type(value) is int for value in values):
+        raise InputError(f"The page sent no list of numbers for {key}; reload it.")
+    return values
+
+
+def _text(wish: dict[str, Any], key: str) -> str:
+    value = wish.get(key)
+    if not isinstance(value, str):
+        raise InputError(f"The page sent no text for {key}; reload it.")
+    return value

@@ -1,0 +1,65 @@
+// What a person can do to clusters and images: ask what is needed, send the change, say what was done.
+
+import { askCluster, askCount, askMark, askName, askSplit } from "./dialogs.js";
+import { count } from "./dom.js";
+import { notice } from "./notices.js";
+import { clearSelection, cluster, edit, store } from "./store.js";
+
+const quoted = (number) => `“${cluster(number).name}”`;
+
+export async function name(number) {
+  const given = await askName(cluster(number));
+  if (given === null) return;
+  await edit({ do: "name", cluster: number, name: given }, `Named “${given.trim()}”.`);
+}
+
+export async function split(number) {
+  const one = cluster(number);
+  if (one.size < 2) return notice("A cluster of one image cannot be split.");
+  const parts = await askSplit(one);
+  if (parts !== null) await edit({ do: "split", cluster: number, parts }, `Split into ${parts} clusters.`);
+}
+
+export async function mark(number) {
+  const one = cluster(number);
+  const as = await askMark(one);
+  if (as === null || as === (one.kind === "known" ? one.name : one.kind)) return;
+  const what = as === "new" ? "a new class" : as === "not a class" ? "no class" : `the known class “${as}”`;
+  await edit({ do: "mark", cluster: number, as }, `Marked as ${what}.`);
+}
+
+/** Merge the selected clusters; with fewer than two, ask which one `number` should be merged into. */
+export async function merge(number = null) {
+  const chosen = [...store.clusters];
+  if (chosen.length < 2) {
+    const from = number ?? chosen[0];
+    if (from === undefined) return notice("Select two clusters to merge them.");
+    const leftOut = store.run.clusters.map((one) => one.number).filter((other) => other < 0 || other === from);
+    const to = await askCluster(`Merge ${quoted(from)} with which cluster?`, new Set(leftOut));
+    if (to !== null && (await edit({ do: "merge", clusters: [to, from] }, "Merged."))) clearSelection();
+    return;
+  }
+  // a named cluster gives its name to the others; among several the largest does
+  chosen.sort((a, b) => cluster(b).named - cluster(a).named || cluster(b).size - cluster(a).size);
+  if (await edit({ do: "merge", clusters: chosen }, `Merged ${chosen.length} clusters.`)) clearSelection();
+}
+
+/** Move the selected images, or the given ones, to another cluster. */
+export async function move(rows = [...store.images]) {
+  if (!rows.length) return notice("Select images to move them (x, or the corner of an image).");
+  const shown = new Set(store.run.clusters.map((one) => one.name));
+  const known = store.run.known.filter((name) => !shown.has(name)).map((name) => ({ text: `${name} (known class)`, value: name }));
+  const chosen = await askCluster(`Move ${count(rows.length, "image")} to which cluster?`, new Set(), known);
+  if (chosen === null) return;
+  const to = typeof chosen === "number" && chosen < 0 ? cluster(chosen).name : chosen; // known classes go by name
+  const said = `Moved ${count(rows.length, "image")} to ${typeof to === "number" ? quoted(to) : `“${to}”`}.`;
+  if (await edit({ do: "move", images: rows, to }, said)) clearSelection();
+}
+
+/** Group the images of all new classes again, into another number of them. */
+export async function regroup() {
+  const found = store.run.clusters.filter((one) => one.kind === "new");
+  const most = found.reduce((sum, one) => sum + one.size, 0);
+  const k = await askCount(found.length, most);
+  if (k !== null && k !== found.length) await edit({ do: "regroup", k }, `Grouped again into ${k} classes.`);
+}

@@ -1,0 +1,113 @@
+// All clusters as cards.
+
+import * as actions from "./actions.js";
+import { count, h, isTyping, percent, step } from "./dom.js";
+import { selectCluster, store, thumb } from "./store.js";
+
+const ORDERS = {
+  number: ["as found", (a, b) => a.place - b.place],
+  size: ["largest first", (a, b) => b.size - a.size],
+  doubt: ["most doubtful first", (a, b) => a.confidence - b.confidence],
+  name: ["by name", (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true })],
+};
+
+let order = "number";
+let active = null; // the number of the cluster that has the focus, kept when a person comes back
+
+export function overview(place, go) {
+  const select = h(
+    "select",
+    { "aria-label": "Order of the clusters", onchange: () => ((order = select.value), draw()) },
+    Object.entries(ORDERS).map(([value, [text]]) => h("option", { value, selected: value === order }, text)),
+  );
+  const heading = h("h1", { tabindex: "-1" });
+  const facts = h("p", { class: "facts" });
+  const list = h("ul", { class: "cards", "aria-label": "Clusters" });
+  place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, select, h("button", { type: "button", onclick: actions.regroup }, "Another number…"))), h("div", { class: "scroller" }, list));
+
+  const cards = () => [...list.querySelectorAll(".card")];
+  const numberOf = (card) => Number(card.dataset.number);
+  const current = () => store.run.clusters.find((one) => one.number === active);
+
+  function draw() {
+    const { clusters, images } = store.run;
+    const found = clusters.filter((one) => one.kind === "new");
+    heading.textContent = `${count(found.length, "new class", "new classes")} in ${count(images, "image")}`;
+    const named = found.filter((one) => one.named).length;
+    facts.textContent = named === 0 ? "Open a cluster to look at it, or press n to name it." : `${named} of ${found.length} named.`;
+    const held = list.contains(document.activeElement);
+    const sorted = clusters.map((one, position) => ({ ...one, place: position })).sort(ORDERS[order][1]);
+    if (!current()) active = sorted[0]?.number ?? null;
+    list.replaceChildren(...sorted.map(card));
+    markSelected();
+    if (held) focus(active);
+  }
+
+  function card(one) {
+    const kind = { known: "known class", "not a class": "not a class" }[one.kind];
+    const dot = h("span", { class: "dot", "aria-hidden": "true" });
+    dot.style.background = one.colour;
+    const bar = h("span", { class: "confidence", "aria-hidden": "true" }, h("span", {}));
+    bar.firstChild.style.width = percent(one.confidence).replace(" ", "");
+    return h(
+      "li",
+      { class: `card ${one.kind.replaceAll(" ", "-")}`, "data-number": one.number },
+      h(
+        "a",
+        {
+          class: "card-open",
+          href: `#/cluster/${one.number}`,
+          tabindex: one.number === active ? "0" : "-1",
+          "aria-label": `${one.name}, ${count(one.size, "image")}, mean confidence ${percent(one.confidence)}${kind ? `, ${kind}` : ""}`,
+          onfocus: () => activate(one.number),
+        },
+        h("div", { class: "collage" }, store.run.sheets ? one.typical.map((row) => thumb(row)) : null),
+        h("div", { class: "card-title" }, dot, h("span", { class: one.named ? "name" : "name unnamed" }, one.name), kind ? h("span", { class: "badge" }, kind) : null),
+        h("div", { class: "card-facts" }, count(one.size, "image"), bar, `${percent(one.confidence)} sure`),
+      ),
+      one.number < 0 ? null : h("input", { type: "checkbox", class: "card-select", tabindex: "-1", "aria-label": `Select ${one.name}`, onclick: () => selectCluster(one.number) }),
+      one.number < 0 ? null : h("button", { type: "button", class: "card-name", tabindex: "-1", "aria-label": `Name ${one.name}`, onclick: () => actions.name(one.number) }, "Name"),
+    );
+  }
+
+  function markSelected() {
+    for (const one of cards()) {
+      const on = store.clusters.has(numberOf(one));
+      one.classList.toggle("selected", on);
+      const box = one.querySelector("input");
+      if (box) box.checked = on;
+    }
+  }
+
+  function activate(number) {
+    active = number;
+    for (const one of cards()) one.firstChild.setAttribute("tabindex", numberOf(one) === number ? "0" : "-1");
+  }
+
+  function focus(number) {
+    list.querySelector(`[data-number="${number}"]`)?.firstChild.focus();
+  }
+
+  function key(event) {
+    if (isTyping(event)) return false;
+    const all = cards();
+    const at = all.findIndex((one) => numberOf(one) === active);
+    const columns = Math.max(1, all.filter((one) => one.offsetTop === all[0].offsetTop).length);
+    const to = step(event.key, at, all.length, columns);
+    if (to !== null) focus(list.contains(document.activeElement) ? numberOf(all[to]) : active);
+    else if (active === null) return false;
+    else if (event.key === "Enter" && document.activeElement === document.body) go(`#/cluster/${active}`);
+    else if (active < 0) return false; // images in a known class: they can be looked at and moved
+    else if (event.key === "n") actions.name(active);
+    else if (event.key === "x") selectCluster(active);
+    else if (event.key === "m") actions.merge(active);
+    else if (event.key === "s") actions.split(active);
+    else if (event.key === "k") actions.mark(active);
+    else return false;
+    event.preventDefault();
+    return true;
+  }
+
+  draw();
+  return { update: draw, selection: markSelected, key, heading, close: () => {} };
+}

@@ -1,0 +1,111 @@
+// What the page knows: the state of the run, and what the person has selected. Every change goes to the server first.
+
+import { h } from "./dom.js";
+import { notice } from "./notices.js";
+
+export const store = new EventTarget();
+store.run = null; // the answer of /api/run
+store.images = new Set(); // rows of the selected images
+store.clusters = new Set(); // numbers of the selected clusters
+
+const changed = (what) => store.dispatchEvent(new Event(what));
+
+async function ask(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, { credentials: "same-origin", ...options });
+  } catch {
+    throw new Error("The page cannot reach autonovel any more; start “autonovel browse” again and open the address it prints.");
+  }
+  if (answer.ok) return answer;
+  const said = await answer.json().catch(() => ({}));
+  const error = new Error(said.message ?? `The request was refused (${answer.status}).`);
+  error.status = answer.status;
+  throw error;
+}
+
+export const getJSON = async (path) => (await ask(path)).json();
+export const getBytes = async (path) => (await ask(path)).arrayBuffer();
+
+function take(run) {
+  const before = store.run;
+  store.run = run;
+  const alive = new Set(run.clusters.map((cluster) => cluster.number));
+  for (const number of store.clusters) if (!alive.has(number)) store.clusters.delete(number);
+  if (!before || before.edits !== run.edits) changed("run");
+}
+
+/** Ask for the state again. Says whether somebody else changed it. */
+export async function refresh() {
+  const before = store.run?.edits;
+  take(await getJSON("/api/run"));
+  return before !== undefined && before !== store.run.edits;
+}
+
+/** Send one change of a person. Resolves to whether it was made; tells the person either way. */
+export async function edit(change, said) {
+  try {
+    const answer = await ask("/api/edit", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ after: store.run.edits, ...change }),
+    });
+    take(await answer.json());
+    if (said) notice(said, { undo: change.do !== "undo" && change.do !== "redo" });
+    return true;
+  } catch (error) {
+    if (error.status === 409) await refresh();
+    notice(error.message, { failed: true });
+    return false;
+  }
+}
+
+export const undo = () => (store.run.undo ? edit({ do: "undo" }, "Undone.") : notice("There is nothing to undo."));
+export const redo = () => (store.run.redo ? edit({ do: "redo" }, "Done again.") : notice("There is nothing to redo."));
+
+export const cluster = (number) => store.run.clusters.find((one) => one.number === number);
+export const picture = (row) => `/pictures/${store.run.version}/${row}.jpg`;
+
+let cells = new Int32Array(0); // for every row, its cell on the contact sheets, counted through; -1 for none
+
+/** Ask for what does not change while the page is open. */
+export async function prepare() {
+  await refresh();
+  if (store.run.sheets) cells = new Int32Array(await getBytes("/api/cells"));
+}
+
+/** The small picture of an image: a cell of a contact sheet, its own picture where it has no cell, or its name. */
+export function thumb(row, name = "") {
+  if (!store.run.sheets) return h("span", { class: "thumb" }, name);
+  const box = h("span", { class: "thumb" });
+  const { columns, cells: perSheet, count } = store.run.sheets;
+  if (cells[row] < 0) {
+    box.style.backgroundImage = `url("${picture(row)}")`;
+    box.style.backgroundSize = "contain";
+    return box;
+  }
+  const sheet = Math.floor(cells[row] / perSheet);
+  const cell = cells[row] % perSheet;
+  const lines = Math.ceil(Math.min(perSheet, count - sheet * perSheet) / columns);
+  const share = (at, of) => `${of > 1 ? (100 * at) / (of - 1) : 0}%`;
+  box.style.backgroundImage = `url("/sheets/${store.run.version}/${sheet}.jpg")`;
+  box.style.backgroundSize = `${100 * columns}% ${100 * lines}%`;
+  box.style.backgroundPosition = `${share(cell % columns, columns)} ${share(Math.floor(cell / columns), lines)}`;
+  return box;
+}
+
+export function selectImages(rows, on = true) {
+  for (const row of rows) on ? store.images.add(row) : store.images.delete(row);
+  changed("selection");
+}
+
+export function selectCluster(number, on = !store.clusters.has(number)) {
+  on ? store.clusters.add(number) : store.clusters.delete(number);
+  changed("selection");
+}
+
+export function clearSelection() {
+  store.images.clear();
+  store.clusters.clear();
+  changed("selection");
+}

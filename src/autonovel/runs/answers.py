@@ -1,0 +1,131 @@
+"""What the machine answered for every unlabelled image, and which images there are: predictions.csv and images.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.errors import InputError
+from autonovel.runs.files import RunFiles
+
+PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
+IMAGE_FIELDS = ("image", "source", "path", "label")
+
+
+class Prediction(NamedTuple):
+    """The answer for an unlabelled image.
+
+    Attributes:
+        image: its id.
+        cluster: the number of its cluster; None where the answer is a known class.
+        name: the name of its class.
+        probability: how sure the machine was of its own answer.
+        known: whether the answer is a known class.
+    """
+
+    image: str
+    cluster: int | None
+    name: str
+    probability: float
+    known: bool
+
+
+class ImageRecord(NamedTuple):
+    """Where an image of the run came from.
+
+    Attributes:
+        image: its id.
+        source: the absolute path of its file, empty where it came from none.
+        path: the same relative to the folder or table that was given.
+        label: its known class, None for an unlabelled image.
+    """
+
+    image: str
+    source: str
+    path: str
+    label: str | None
+
+
+@dataclass(frozen=True)
+class MachineAnswers:
+    """The columns of predictions.csv.
+
+    Attributes:
+        known: names of the known classes.
+        n_new: number of clusters.
+        images: ids.
+        group: (n,) number of the cluster; -1 for the first known class, -2 for the second, ...
+        probability: (n,).
+        names: cluster -> its name, where it is not the usual one (folders of format 1 keep a person's names here).
+    """
+
+    known: tuple[str, ...]
+    n_new: int
+    images: tuple[str, ...]
+    group: npt.NDArray[np.int64]
+    probability: npt.NDArray[np.float64]
+    names: dict[int, str] = field(default_factory=dict)
+
+
+def read_answers(run: RunFiles) -> MachineAnswers:
+    """Read predictions.csv."""
+    classes = tuple(run.read_json("config.json")["run"]["data"]["class_names"])
+    images, clusters, names, probabilities, known = run.read_columns("predictions.csv", PREDICTION_FIELDS)
+    is_known = np.array(known, dtype=object) == "1"
+    try:
+        group = np.array([int(c) if c else -1 for c in clusters], dtype=np.int64)
+        probability = np.array(probabilities, dtype=np.float64)
+        place = {name: -1 - k for k, name in enumerate(classes)}
+        group[is_known] = [place[names[row]] for row in np.flatnonzero(is_known)]
+        if (group[~is_known] < 0).any():
+            raise ValueError("a row has neither a cluster nor a known class")
+    except (ValueError, KeyError) as error:
+        raise InputError(f"The file {run.path / 'predictions.csv'} is damaged ({error}).") from error
+    told = int(run.read_json("summary.json")["n_new"]) if run.has("summary.json") else 0
+    n_new = max(told, int(group.max(initial=-1)) + 1)  # a cluster may be empty
+    numbers, first = np.unique(group, return_index=True)
+    given = {int(c): names[row] for c, row in zip(numbers, first, strict=True) if c >= 0}
+    return MachineAnswers(
+        classes,
+        n_new,
+        images,
+        group,
+        probability,
+        {cluster: name for cluster, name in given.items() if name != f"new {cluster}"},
+    )
+
+
+def write_predictions(run: RunFiles, predictions: Iterable[Prediction]) -> None:
+    """Write predictions.csv, the unlabelled images in data-set order."""
+    run.write_rows(
+        "predictions.csv",
+        PREDICTION_FIELDS,
+        ((p.image, "" if p.known else p.cluster, p.name, f"{p.probability:.4f}", int(p.known)) for p in predictions),
+    )
+
+
+def read_images(run: RunFiles) -> list[ImageRecord]:
+    """Read images.csv; folders of format 1 have none."""
+    if not run.has("images.csv"):
+        return []
+    columns = run.read_columns("images.csv", IMAGE_FIELDS)
+    return [
+        ImageRecord(image, source, path, label or None) for image, source, path, label in zip(*columns, strict=True)
+    ]
+
+
+def write_images(run: RunFiles, images: Iterable[ImageRecord]) -> None:
+    """Write images.csv, all images in data-set order."""
+    run.write_rows("images.csv", IMAGE_FIELDS, ((i.image, i.source, i.path, i.label or "") for i in images))
+
+
+def read_unlike(run: RunFiles, answers: MachineAnswers) -> npt.NDArray[np.bool_]:
+    """Which unlabelled images are unlike anything seen, from unlike.csv."""
+    if not run.has("unlike.csv"):
+        return np.zeros(len(answers.images), dtype=bool)
+    listed = set(run.read_columns("unlike.csv", ("image",))[0])
+    return np.fromiter((image in listed for image in answers.images), dtype=bool, count=len(answers.images))

@@ -1,0 +1,229 @@
+"""The files of a run folder: read as they are, written so that each appears whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.errors import InputError, TrainingError
+from autonovel.runs.upgrade import upgraded_recipe
+
+FORMAT = 2
+"""The format of the folders that this version writes; it reads this one and all before it."""
+
+_CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}")
+"""What a process that was killed while it wrote leaves behind: files under our own name for them, and under safetensors'."""
+
+
+class RunFiles:
+    """A folder and the files in it, whatever they mean."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder holds a run."""
+        return os.path.exists(self.path / "config.json")  # False also for a path that no system takes
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return (self.path / name).exists()
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file."""
+        try:
+            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InputError(f"There is no run in {self.path} ({name} is missing).") from error
+        except ValueError as error:
+            raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
+        return content
+
+    def read_columns(self, name: str, header: Sequence[str]) -> list[tuple[str, ...]]:
+        """The columns of a CSV file; the file must have this header."""
+        try:
+            with (self.path / name).open(newline="", encoding="utf-8") as file:
+                rows = csv.reader(file)
+                if (found := next(rows, [])) != list(header):
+                    raise InputError(
+                        f"The file {self.path / name} is damaged (its header is {','.join(found)!r}, not {','.join(header)!r})."
+                    )
+                columns = list(zip(header, *rows, strict=True))
+        except FileNotFoundError as error:
+            raise InputError(f"There is no {name} in {self.path}; is the run finished?") from error
+        except (ValueError, csv.Error) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
+        return [column[1:] for column in columns]
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry per epoch and stage."""
+        file = self.path / "metrics.jsonl"
+        if not file.exists():
+            return []
+        entries = (_entry(line) for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
+        return [entry for entry in entries if entry is not None]
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file."""
+        with self.whole(name) as path:
+            path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def write_rows(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Write a CSV file."""
+        with self.whole(name) as path, path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(rows)
+
+    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Write a .npy file."""
+        with self.whole(name) as path, path.open("wb") as file:
+            np.save(file, array)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if there is one of this name."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def append_metrics(self, entry: dict[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        with written(self.path / "metrics.jsonl") as path, path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def forget_metrics(self, stage: str, since: int) -> None:
+        """Drop the lines of epochs of a stage that will be done again (those after the kept state)."""
+        kept = "".join(json.dumps(m) + "\n" for m in self.metrics if m["stage"] != stage or m["epoch"] < since)
+        if self.has("metrics.jsonl") and (self.path / "metrics.jsonl").read_bytes() != kept.encode():
+            with self.whole("metrics.jsonl") as path:
+                path.write_text(kept, encoding="utf-8")
+
+    @contextmanager
+    def claim(self, config: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Make the folder this run's own: refuse one that holds another run or that another process works in.
+
+        Args:
+            config: what config.json says of this run; its part ``run`` must be the folder's.
+            defaults: values, in the shape of ``config["run"]``, of settings that an older folder does not have.
+        """
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise InputError(f"{self.path} is a file; give a folder for the run.")
+            if self.exists:
+                check_format(self)
+                self._refuse_other(config, defaults or {})
+            # a run that ended before its first file was written leaves the folder of its lock
+            elif self.path.exists() and any(
+                entry.name != "state" and not _CUT_OFF.fullmatch(entry.name) for entry in self.path.iterdir()
+            ):
+                raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
+            (self.path / "state").mkdir(parents=True, exist_ok=True)
+            file = (self.path / "state" / "lock").open("w")
+        except OSError as error:
+            raise InputError(
+                f"The folder {self.path} cannot be written ({error.strerror}); choose another --out."
+            ) from error
+        with file:
+            if not lock(file, wait=False):
+                raise InputError(f"Another process is working in {self.path}; wait for it or choose another --out.")
+            for entry in (*self.path.iterdir(), *(self.path / "state").iterdir()):
+                if _CUT_OFF.fullmatch(entry.name):
+                    entry.unlink()
+            if not self.exists:
+                self.write_json("config.json", {"format": FORMAT, **config})
+            yield
+
+    def _refuse_other(self, config: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+        there = dict(self.read_json("config.json").get("run", {}))
+        there["recipe"] = upgraded_recipe(there.get("recipe", {}))
+        mine, theirs = flat(config["run"]), flat(defaults) | flat(there)
+        if differ := different(mine, theirs):
+            shown = "; ".join(f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5])
+            more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""
+            raise InputError(
+                f"The folder {self.path} holds another run ({shown}{more}); choose another --out or the same settings."
+            )
+
+    @contextmanager
+    def whole(self, name: str) -> Iterator[Path]:
+        """A path to write to; the file moves to its place when it is complete."""
+        target = self.path / name
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        with written(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                yield part
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
+
+
+def check_format(run: RunFiles) -> None:
+    """Refuse a folder that a later version wrote."""
+    found = run.read_json("config.json").get("format", 1)
+    if not isinstance(found, int) or found > FORMAT:
+        raise InputError(
+            f"The run in {run.path} has format {found!r}, and this version of autonovel reads up to {FORMAT}; "
+            "install a newer one."
+        )
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with names like ``recipe.joint.epochs``; as JSON would give them back."""
+    if isinstance(value, Mapping):
+        return {
+            k: v
+            for name, part in value.items()
+            for k, v in flat(part, f"{prefix}.{name}" if prefix else str(name)).items()
+        }
+    return {prefix: list(value) if isinstance(value, tuple) else value}
+
+
+def different(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """The names of what differs."""
+    return sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """Say in a sentence why a file of the run could not be written: a full disk, most often."""
+    try:
+        yield path
+    except OSError as error:
+        raise TrainingError(
+            f"{path} cannot be written ({error.strerror or error}); "
+            "make room for it, and the same command goes on from the last kept state."
+        ) from error
+
+
+def lock(file: IO[Any], *, wait: bool) -> bool:
+    """Take the lock of an open file until it is closed; False where another process has it and waiting is not wanted."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: two processes in one folder are not noticed there
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None for one that a crash or a full disk left incomplete, whose epoch is done again."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None

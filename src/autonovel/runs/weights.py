@@ -1,0 +1,80 @@
+"""Tensors in a run folder: the networks after each stage, and the state of a stage that is not finished."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from autonovel.errors import InputError
+from autonovel.runs.files import RunFiles
+
+if TYPE_CHECKING:
+    from autonovel.runs.folder import Run
+
+State = dict[str, Tensor]
+
+
+def write_tensors(run: RunFiles, name: str, state: State, metadata: dict[str, str] | None = None) -> None:
+    """Write a .safetensors file."""
+    ready = {key: value.detach().cpu().contiguous() for key, value in state.items()}
+    with run.whole(name) as path:
+        path.touch()
+        usual = path.stat().st_mode
+        try:
+            save_file(ready, path, metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        path.chmod(stat.S_IMODE(usual))  # as safetensors leaves it, nobody but its owner may read it
+
+
+def read_tensors(run: RunFiles, name: str) -> tuple[State, dict[str, str]]:
+    """Tensors and metadata of a .safetensors file."""
+    try:
+        with safe_open(run.path / name, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(run, name, error) from error
+
+
+def read_metadata(run: RunFiles, name: str) -> dict[str, str]:
+    """The metadata of a .safetensors file; none of its tensors is read."""
+    try:
+        with safe_open(run.path / name, "np") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(run, name, error) from error
+
+
+def _unreadable(run: RunFiles, name: str, error: Exception) -> InputError:
+    return InputError(f"The file {run.path / name} cannot be read ({error}); delete it to compute it again.")
+
+
+class StageCheckpoint:
+    """The state of an unfinished stage, in state/STAGE.safetensors."""
+
+    def __init__(self, run: Run, stage: str) -> None:
+        self._run, self._name = run, f"state/{stage}.safetensors"
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that the kept state has behind it; 0 where none is kept. Reads no tensor."""
+        return int(self._run.read_metadata(self._name)["epochs_done"]) if self._run.has(self._name) else 0
+
+    def load(self) -> tuple[State, int] | None:
+        """State and number of epochs done, if any."""
+        if not self._run.has(self._name):
+            return None
+        state, metadata = self._run.read_tensors(self._name)
+        return state, int(metadata["epochs_done"])
+
+    def save(self, state: State, epochs_done: int) -> None:
+        """Keep this state instead of the one before."""
+        self._run.write_tensors(self._name, state, {"epochs_done": str(epochs_done)})
+
+    def clear(self) -> None:
+        """Forget it: the stage is finished."""
+        self._run.remove(self._name)

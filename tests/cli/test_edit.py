@@ -1,0 +1,100 @@
+"""A finished run on the command line: its table, and what a person changes about it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autonovel.runs.folder import load
+from tests.cli.conftest import Call
+
+
+def test_the_result_is_shown_with_names(finished: Path, call: Call) -> None:
+    before = call("show", finished)
+    assert before.returncode == 0, before.stderr
+    sizes = load(finished).summary["cluster_sizes"]
+    assert f"{len(sizes)} new classes among {sum(sizes)} unlabelled images" in before.stdout
+    assert call("name", finished, 1, "[grey] heron").returncode == 0
+    after = call("show", finished).stdout
+    assert "[grey] heron" in after
+    assert "[grey] heron" not in before.stdout
+    assert str(finished / "predictions.csv") in after
+    assert "clusters.png" not in after  # which this folder does not have
+    assert f"autonovel browse {finished}" in after
+    (finished / "clusters.png").touch()
+    assert str(finished / "clusters.png") in call("show", finished).stdout
+    assert json.loads(call("show", finished, "--json").stdout) == load(finished).summary
+
+
+def test_every_edit_says_what_it_changed(finished: Path, call: Call) -> None:
+    sizes = [len(cluster.members) for cluster in load(finished).clusters]
+    named = call("name", finished, 1, "egret")
+    assert named.stdout == f"cluster 1: egret, {sizes[1]} images (before: new 1, {sizes[1]} images)\n"
+    assert call("name", finished, 1, "egret").stdout == "Nothing has changed.\n"
+    merged = call("merge", finished, 1, 2).stdout.splitlines()
+    assert merged == [
+        f"cluster 1: egret, {sizes[1] + sizes[2]} images (before: egret, {sizes[1]} images)",
+        f"cluster 2: no longer there (before: new 2, {sizes[2]} images)",
+    ]
+    assert call("undo", finished).stdout.splitlines() == [
+        f"cluster 1: egret, {sizes[1]} images (before: egret, {sizes[1] + sizes[2]} images)",
+        f"cluster 2: new 2, {sizes[2]} images",
+    ]
+    assert call("redo", finished).stdout.splitlines() == merged
+    call("split", finished, 1, "--into", 3)
+    assert len(load(finished).clusters) == len(sizes) + 1
+    marked = call("mark", finished, 1, "not a class")
+    assert "cluster 1: egret, not a class, " in marked.stdout
+    shown = call("show", finished).stdout
+    assert "egret (not a class)" in shown
+    assert "The scores are those of the clusters as they were found" in shown
+
+
+def test_images_move_and_clusters_are_regrouped(finished: Path, call: Call) -> None:
+    run = load(finished)
+    image = run.predictions[int(run.clusters[1].members[0])].image
+    moved = call("move", finished, 2, image)
+    assert moved.returncode == 0, moved.stderr
+    assert len(moved.stdout.splitlines()) == 2
+    assert next(p.cluster for p in load(finished).predictions if p.image == image) == 2
+    regrouped = call("regroup", finished, "--n-new", 2)
+    assert regrouped.returncode == 0, regrouped.stderr
+    assert sum(cluster.kind == "new" for cluster in load(finished).clusters) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["name", 99, "heron"], "99"),
+        (["name", 0, ""], "name"),
+        (["merge", 0], "OTHERS is missing"),
+        (["merge", 0, 0], "0"),
+        (["split", 0, "--into", 1], "1"),
+        (["move", 0, "nowhere.jpg"], "nowhere.jpg"),
+        (["mark", 0, "nonsense"], "nonsense"),
+        (["undo"], "undo"),
+        (["regroup"], "--n-new is missing"),
+    ],
+)
+def test_an_edit_that_makes_no_sense_is_one_sentence(
+    words: list[object], part: str, finished: Path, call: Call
+) -> None:
+    verb, *rest = words
+    result = call(verb, finished, *rest)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert part in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert load(finished).edits == []
+
+
+def test_edits_do_not_wait_for_torch(finished: Path) -> None:
+    code = (
+        "import sys; from autonovel.cli.main import main\n"
+        f"main(['name', {str(finished)!r}, '0', 'heron']); main(['show', {str(finished)!r}])\n"
+        "print('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines()[-1] == "False", result.stderr

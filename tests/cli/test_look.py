@@ -1,0 +1,51 @@
+"""``autonovel report`` and ``autonovel browse`` on a run with pictures."""
+
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.report.made import digits_run
+
+
+@pytest.fixture(scope="module")
+def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return digits_run(tmp_path_factory.mktemp("pictured") / "run", n=100).path
+
+
+def test_the_report_is_written_and_named(pictured: Path, call: Call) -> None:
+    result = call("report", pictured)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(pictured / "report.html")
+    assert "<html" in (pictured / "report.html").read_text()
+    assert f"The whole report:         {pictured / 'report.html'}" in call("show", pictured).stdout
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_page_is_served_until_it_is_stopped(pictured: Path, how: signal.Signals) -> None:
+    command = [sys.executable, "-m", "autonovel", "browse", str(pictured), "--no-open"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # tests started in the background of a shell ignore Ctrl-C, and so would the process
+    with subprocess.Popen(
+        command,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **streams,  # type: ignore[call-overload]
+    ) as process:
+        line = process.stdout.readline()
+        url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(url, timeout=20) as page:
+            assert page.status == 200
+        process.send_signal(how)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert stderr == ""
+
+
+def test_a_port_that_is_taken_is_a_sentence(pictured: Path, call: Call) -> None:
+    result = call("browse", pictured, "--no-open", "--port", 99999)
+    assert result.returncode == 2
+    assert "Port 99999 cannot be used" in result.stderr

@@ -1,0 +1,190 @@
+"""Folders that are probably not what the user meant: named for what they are, with what to give instead."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from autonovel.errors import InputError
+from tests.data.reading.place import Place
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="links need a POSIX system")
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path)
+    place.usual()
+    return place
+
+
+def notes_with(loaded, words):
+    return [note for note in loaded.notes if words in note]
+
+
+# ---- the two folders and each other -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", ["known", "known/", "known/a/.."])
+def test_the_same_folder_twice(place, again):
+    place.refuses(
+        "known was given both for the labelled and for the unlabelled images; give the images to be sorted in a folder "
+        "of their own",
+        unlabelled=again,
+    )
+
+
+@posix
+def test_the_same_folder_under_another_name(place):
+    (place.root / "link").symlink_to(place.root / "known")
+    place.refuses("known was given both for the labelled and for the unlabelled images", unlabelled="link")
+
+
+def test_the_same_table_twice(place):
+    (place.root / "table.csv").write_text("path,label\nknown/a/0.png,a\npile/00.png,\n")
+    place.refuses(
+        "given both .* give it once, for the labelled images: its rows without a class", "table.csv", "table.csv"
+    )
+
+
+def test_the_pile_beside_the_class_folders(place):
+    shutil.move(place.root / "pile", place.root / "known" / "pile")
+    place.refuses(
+        r"The folder .*known/pile, given for the unlabelled images, lies inside .*known, given for the labelled ones, "
+        r"where every sub-folder counts as a class; move .*known/pile out of .*known, or give a folder that holds the "
+        r"class folders alone",
+        unlabelled="known/pile",
+    )
+
+
+def test_the_pile_inside_a_class_folder(place):
+    place.add("known/a/more/1.png")
+    place.add("known/a/more/2.png")
+    place.refuses(r"a/more, given for the unlabelled images, lies inside .*known", unlabelled="known/a/more")
+
+
+def test_the_parent_of_both_for_the_labelled_images(place):
+    place.refuses(
+        r"pile, given for the unlabelled images, lies inside .*; give .*known for the labelled images", labelled="."
+    )
+
+
+def test_the_parent_of_both_for_the_unlabelled_images(place):
+    loaded = place.load("known", ".")
+    assert (loaded.images.labels >= 0).sum() == 8
+    assert (loaded.images.labels == -1).sum() == 12
+    [note] = notes_with(loaded, "contains")
+    assert "known, given for the labelled ones, whose images are not sorted again" in note
+    assert notes_with(loaded, "8 of 20 unlabelled images left out as copies of labelled ones")
+
+
+def test_folders_whose_names_begin_alike_are_not_inside_each_other(place):
+    shutil.copytree(place.root / "pile", place.root / "known-not")
+    assert place.load("known", "known-not").notes == []
+
+
+# ---- one folder by itself -----------------------------------------------------------------------------------------
+
+
+def test_only_text_files(place):
+    for number in range(5):
+        place.write(f"texts/{number}.txt", b"text")
+    place.write("texts/notes/readme.md", b"text")
+    place.refuses(
+        r"There are no images in .*texts, only text files \(5 \.txt, 1 \.md\); give the folder that holds the "
+        r"unlabelled images",
+        unlabelled="texts",
+    )
+    place.refuses("no images in .*texts, only text files", labelled=None, unlabelled="texts")
+    place.write("spoken/a/1.txt", b"text")
+    place.write("spoken/b/1.txt", b"text")
+    place.refuses(r"no images in .*spoken, only text files \(2 \.txt\); .* the labelled images", labelled="spoken")
+
+
+def test_only_files_of_other_kinds(place):
+    place.write("others/film.mp4", b"\0\0\0 ftypisom")
+    place.write("others/README", b"text")
+    place.refuses(r"only other files \(1 without an ending, 1 \.mp4\)", unlabelled="others")
+
+
+def test_only_a_run_folder(place):
+    place.write("runs/one/config.json", b"{}")
+    place.write("runs/one/state/x", b"x")
+    place.add("runs/one/clusters.png")
+    place.refuses("no images in .*runs, only a run folder", unlabelled="runs")
+
+
+def test_images_that_cannot_be_used_are_not_taken_for_text(place):
+    place.write("broken/1.jpg", b"")
+    place.write("broken/2.txt", b"text")
+    place.refuses(r"no usable images in .*broken \(.*1 empty file", labelled=None, unlabelled="broken")
+
+
+def test_no_unlabelled_images_given(place):
+    place.refuses("Every image in .*known has a class, so there is nothing to discover", unlabelled=None)
+    shutil.copytree(place.root / "pile", place.root / "known" / "Unlabelled")
+    place.refuses(
+        "Every image in .*known has a class, .*; the sub-folder 'Unlabelled' counts as a class: move it",
+        unlabelled=None,
+    )
+
+
+def test_a_class_named_as_a_pile_is(place):
+    place.add("known/unknown/1.png")
+    place.add("known/unknown/2.png")
+    loaded = place.load()
+    assert loaded.images.class_names == ("a", "b", "unknown")
+    assert notes_with(loaded, "The sub-folder 'unknown' of ")
+
+
+def test_class_folders_among_the_unlabelled_images(place):
+    for name in "wxyz":
+        for number in range(3):
+            place.add(f"sorted/{name}/{number}.png")
+    [note] = place.load(unlabelled="sorted").notes
+    assert note == (
+        f"The 4 sub-folders of {place.root / 'sorted'} ('w', 'x', 'y', ...) are not used as classes: all images in it "
+        "are unlabelled."
+    )
+    place.add("sorted/beside.png")
+    assert place.load(unlabelled="sorted").notes == []
+
+
+def test_one_folder_below_the_unlabelled_one_is_no_class(place):
+    place.add("outer/inner/1.png")
+    place.add("outer/inner/2.png")
+    assert place.load(unlabelled="outer").notes == []
+
+
+# ---- copies -------------------------------------------------------------------------------------------------------
+
+
+@posix
+def test_copies_of_labelled_images_are_counted(place):
+    for number in range(3):  # the same pictures in files of their own, one listed again by a link
+        place.add(f"pile/copy{number}.png", seed=1 + 2 * number)
+    (place.root / "pile/link.png").symlink_to(place.root / "known/b/0.png")
+    place.add("pile/twin.png", seed=9)  # the same as pile/00.png, which is unlabelled too
+    for settings in ({}, {"cache": place.root / "cache"}, {"cache": place.root / "cache"}):
+        loaded = place.load(**settings)
+        assert (loaded.images.labels == -1).sum() == 13
+        assert notes_with(loaded, "4 of 17 unlabelled images left out as copies of labelled ones")
+        assert sum(problem.copy for problem in loaded.problems) == 4
+        assert not notes_with(loaded, " left out: ")
+        assert notes_with(loaded, "1 image used although equal to another one")
+
+
+def test_messages_name_arguments_and_not_flags(place):
+    """The same sentences serve the command line and Python: neither flags nor capitals of the usage line."""
+    for labelled, unlabelled in (
+        ("known", "known"),
+        (".", "pile"),
+        ("known", None),
+        ("nowhere", "pile"),
+        ("pile", "known"),
+    ):
+        with pytest.raises(InputError, match="images") as refused:
+            place.load(labelled, unlabelled)
+        assert "--" not in str(refused.value)
+        assert "LABELLED" not in str(refused.value).replace(os.fspath(place.root), "")

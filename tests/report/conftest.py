@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autonovel.report.server import Site
+from autonovel.runs.folder import Run, load
+from tests.report.client import Client
+from tests.report.made import digits_run
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    run = digits_run(folder / "digits", sources=folder / "files")
+    assert run.map.shape == (len(run.machine.images), 2)  # drawn once for all tests
+    return run.path
+
+
+@pytest.fixture
+def run(made_once: Path, tmp_path: Path) -> Run:
+    """A small run on digits that a test may change."""
+    return load(shutil.copytree(made_once, tmp_path / "digits"))
+
+
+@pytest.fixture
+def site(run: Run) -> Iterator[Site]:
+    with Site(run) as site:
+        yield site
+
+
+@pytest.fixture
+def client(site: Site) -> Client:
+    client = Client(site.url)
+    client.enter()
+    return client

@@ -1,0 +1,21 @@
+"""Methods and networks of the tests' tiny recipes."""
+
+from autonovel.methods.base import Method, Task
+from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
+from autonovel.methods.supervised import KnownClasses
+from autonovel.settings import Recipe
+
+
+def pretraining(recipe: Recipe) -> Method:
+    """The method of the recipe's first stage."""
+    return find(PRETRAINING, recipe.pretrain.method, "--pretrain.method")(Task(recipe))
+
+
+def known_classes(recipe: Recipe, n_known: int) -> Method:
+    """The method of the stage that learns the known classes."""
+    return KnownClasses(Task(recipe, n_known))
+
+
+def joint_method(recipe: Recipe, n_known: int, n_new: int) -> Method:
+    """The method of joint training."""
+    return find(OBJECTIVES, recipe.joint.objective, "--joint.objective")(Task(recipe, n_known, n_new))
