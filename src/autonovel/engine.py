@@ -282,8 +282,10 @@ class _Step:
         if self._share is None:
             batch = self._data.batch(index)
         else:
-            batch = self._data.batch(index[self._share.rows])._replace(labels=self._data.labels[index], places=index)
-        return [*self._see(batch, key), batch.labels, batch.places, lr]
+            batch = self._data.batch(index[self._share.rows])._replace(
+                labels=self._data.labels[index], whole_index=index
+            )
+        return [*self._see(batch, key), batch.labels, batch.whole_index, lr]
 
     def _learn(self, shown: list[Tensor]) -> None:
         *views, labels, index, lr = shown

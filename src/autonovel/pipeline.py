@@ -14,7 +14,7 @@ from torch import Tensor
 
 from autonovel.chance import seeded
 from autonovel.checks import check
-from autonovel.data.images import ImageSet, Truth
+from autonovel.data.images import NO_SOURCE, ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.engine import Epoch, train
@@ -340,7 +340,8 @@ class _Walk:
 def _records(data: ImageSet) -> Iterator[ImageRecord]:
     for i, image in enumerate(data.ids):
         label = None if data.labels[i] < 0 else data.class_names[data.labels[i]]
-        yield ImageRecord(image, "", "", label)
+        source = data.sources[i] if data.sources else NO_SOURCE
+        yield ImageRecord(image, source.absolute, source.relative, label)
 
 
 class _Look:

@@ -226,8 +226,8 @@ def in_notebook() -> bool:
 
 
 def _family(stage: str) -> str:
-    """The stage without the number of the network: ``joint-2`` is like ``joint``."""
-    return re.sub(r"-\d+$", "", stage)
+    """The stage that this one is like: ``joint-2`` like ``joint``, ``supervised-probe`` like ``supervised``."""
+    return re.sub(r"-(\d+|probe)$", "", stage)
 
 
 def _shown(losses: Losses) -> str:

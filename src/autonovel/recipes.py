@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS
 from autonovel.errors import unknown
 from autonovel.settings import Augment, Estimate, Joint, Model, Pretrain, Recipe, Supervised, Swap
 
@@ -136,7 +137,7 @@ def _omniglot(preset: str) -> Recipe:
         supervised=Supervised(epochs=10, optimiser="adam", lr=1e-3, train_from="layer4", augment=part),
         estimate=Estimate(
             method="paper",
-            probe_families=("Alphabet_of_the_Magi", "Japanese_(katakana)", "Latin", "Cyrillic", "Grantha"),
+            probe_families=PROBE_ALPHABETS,
             anchor_share=0.7 if reference else 0.8,
             silhouette_over="free" if reference else "unlabelled",
             ties="largest" if reference else "smallest",

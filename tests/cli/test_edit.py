@@ -1,6 +1,7 @@
 """A finished run on the command line: its table, and what a person changes about it."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,9 +24,17 @@ def test_the_result_is_shown_with_names(finished: Path, call: Call) -> None:
     assert str(finished / "predictions.csv") in after
     assert "clusters.png" not in after  # which this folder does not have
     assert f"autonovel browse {finished}" in after
+    assert after.splitlines()[-1] == f"Give one a name:               autonovel name {finished} 0 NAME"
     (finished / "clusters.png").touch()
     assert str(finished / "clusters.png") in call("show", finished).stdout
     assert json.loads(call("show", finished, "--json").stdout) == load(finished).summary
+
+
+def test_what_to_do_next_can_be_typed_as_it_is_shown(finished: Path, call: Call) -> None:
+    spaced = finished.rename(finished.with_name("my run"))
+    _, _, command = call("show", spaced).stdout.splitlines()[-1].partition("autonovel ")
+    assert call(*shlex.split(command.replace("NAME", "egret"))).returncode == 0
+    assert "egret" in load(spaced).names.values()
 
 
 def test_every_edit_says_what_it_changed(finished: Path, call: Call) -> None:

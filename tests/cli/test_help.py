@@ -21,6 +21,8 @@ def test_the_overview_names_every_command(call: Call) -> None:
     for verb in VERBS:
         assert f"\n  {verb} " in result.stdout
     assert call("-h") == result
+    assert call("help") == result
+    assert call("help", "discover") == call("discover", "--help")
     nothing = call()
     assert nothing.returncode == 2
     assert "usage: autonovel" in nothing.stdout

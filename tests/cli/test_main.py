@@ -156,6 +156,8 @@ def test_a_failure_of_the_work_is_status_1(call: Call, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Doctor, "do", fail)
     assert call("doctor") == (1, "", "autonovel: The loss is not finite; lower --joint.lr.\n")
+    monkeypatch.setattr(Doctor, "do", lambda self: Path("nowhere/file").write_text("lost"))
+    assert call("doctor") == (1, "", "autonovel: nowhere/file: No such file or directory.\n")
 
 
 WARNING = """

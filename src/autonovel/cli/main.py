@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 where the work failed, 2 where the input cannot be used."""
     set_for_command()  # before torch is imported
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     if not launched().first:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the first process prints what all of them know
     with on_command_line(), _plain_warnings(), _interruptible():
@@ -78,6 +80,10 @@ def _status_of(words: list[str]) -> int:
         # whoever reads has seen enough; what Python still wants to print when it ends goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _complain(f"{error.filename}: {error.strerror}.", 1)
     except (RuntimeError, MemoryError) as error:
         if _is_out_of_memory(error):
             return _complain(

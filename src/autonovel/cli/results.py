@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -61,7 +62,7 @@ def _print_table(run: Any) -> None:
         *(["matched class", "right"] if matched else []),
     ]
     sure = run.machine.probability
-    table = Table(title=f"{n_new} new classes among {summary['images']['unlabelled']:,} unlabelled images")
+    table = Table()
     for column in columns:
         table.add_column(column, justify="left" if column in ("name", "matched class") else "right")
     for cluster in clusters:
@@ -71,6 +72,7 @@ def _print_table(run: Any) -> None:
         row.append(f"{len(cluster.members):,}")
         row.append(f"{sure[cluster.members].mean():.0%}" if len(cluster.members) else "")
         table.add_row(*map(Text, row + (_matched(summary, cluster) if matched else [])))  # a name may hold [brackets]
+    print(f"{n_new} new classes among {summary['images']['unlabelled']:,} unlabelled images")
     Console(width=100 if not sys.stdout.isatty() else None).print(table)
 
 
@@ -101,9 +103,12 @@ def _scores(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def _files(run: Any) -> Iterator[str]:
-    there = {name: text for name, text in FILES.items() if run.has(name)}
-    for name, text in there.items():
-        yield f"{text + ':':<{max(map(len, there.values())) + 1}} {run.path / name}"
-    yield f"Look at the clusters and correct them: autonovel browse {run.path}"
+    """Where to look, and what to do next."""
     first = next((cluster.number for cluster in run.clusters if cluster.kind == "new"), 0)
-    yield f"Give one a name:                       autonovel name {run.path} {first} NAME"
+    folder = shlex.quote(str(run.path))
+    lines = {text: str(run.path / name) for name, text in FILES.items() if run.has(name)}
+    lines["Look at them and correct them"] = f"autonovel browse {folder}"
+    lines["Give one a name"] = f"autonovel name {folder} {first} NAME"
+    width = max(map(len, lines)) + 1
+    for text, value in lines.items():
+        yield f"{text + ':':<{width}} {value}"

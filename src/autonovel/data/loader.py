@@ -33,13 +33,13 @@ class Batch(NamedTuple):
         images: uint8 (n, h, w, c), of this process.
         labels: int64 (b,), of the whole batch, -1 where unlabelled.
         index: int64 (n,), the positions of this process's images in the data set.
-        places: int64 (b,), the positions of all images of the batch.
+        whole_index: int64 (b,), the positions of all images of the batch.
     """
 
     images: Tensor
     labels: Tensor
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks a batch for
-    places: Tensor
+    whole_index: Tensor
 
 
 class Images(Protocol):

@@ -128,4 +128,4 @@ class Method(nn.Module):
 def losses_of(method: Method, net: Net, batch: Batch, key: Tensor, ramp: Tensor) -> dict[str, Tensor]:
     """The losses of a batch, from its images to the end."""
     views = net.through_frozen(method.views(batch, key))
-    return method.losses(net, Seen(views, batch.labels, batch.places), ramp)
+    return method.losses(net, Seen(views, batch.labels, batch.whole_index), ramp)

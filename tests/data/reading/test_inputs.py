@@ -112,6 +112,15 @@ def test_an_input_may_be_loaded_again(tmp_path):
     assert given.load(size=16, channels=1).images.images.shape == (18, 16, 16, 1)
 
 
+def test_one_image_is_enough_where_nothing_is_to_be_discovered(tmp_path):
+    path = tmp_path / "one.png"
+    picture(20, 20).save(path)
+    for one in (path, [path], np.asarray(picture(20, 20))[None]):
+        assert len(open_input(None, one).load(size=8, channels=3, least=1).images) == 1
+        with pytest.raises(InputError, match="only one unlabelled image"):
+            open_input(None, one).load(size=8, channels=3)
+
+
 # ---- where each image came from -----------------------------------------------------------------------------------
 
 
@@ -150,6 +159,12 @@ def test_sources_in_lists(tmp_path, monkeypatch):
     given = [os.path.relpath(path) for path in paths]
     sources = load_images((given[:12], ["a"] * 6 + ["b"] * 6), paths[12:]).images.sources
     assert sources == tuple(map(Source, paths, given[:12] + paths[12:]))
+
+
+def test_source_of_a_single_file(tmp_path):
+    picture(20, 20).save(tmp_path / "one.png")
+    [source] = open_input(None, tmp_path / "one.png").load(least=1).images.sources
+    assert source == Source(str(tmp_path / "one.png"), "one.png")
 
 
 def test_sources_of_other_images(tmp_path):

@@ -175,6 +175,11 @@ def test_copies_of_labelled_images_are_counted(place):
         assert notes_with(loaded, "1 image used although equal to another one")
 
 
+def test_a_pile_of_nothing_but_copies(place):
+    shutil.copytree(place.root / "known", place.root / "same")
+    place.refuses("There is no unlabelled image in .*same besides 8 copies of labelled ones", unlabelled="same")
+
+
 def test_messages_name_arguments_and_not_flags(place):
     """The same sentences serve the command line and Python: neither flags nor capitals of the usage line."""
     for labelled, unlabelled in (

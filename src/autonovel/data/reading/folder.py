@@ -49,14 +49,20 @@ class Files:
     def sources(self) -> tuple[Source, ...]:
         """The absolute path of each file, and its path below the root."""
         if self.root is None:
-            return tuple(Source(printable(os.path.abspath(path)), printable(path)) for path in self.paths)
+            return tuple(Source(printable(_absolute(path)), printable(path)) for path in self.paths)
         root = os.path.abspath(self.root)
         return tuple(_source(path, root, os.path.join(root, "")) for path in self.paths)
 
 
+def _absolute(path: str) -> str:
+    """The absolute path; the very same object where it is absolute already, since there may be millions of them."""
+    absolute = os.path.abspath(path)
+    return path if absolute == path else absolute
+
+
 def _source(path: str, root: str, inside: str) -> Source:
     """``inside`` is the root with a separator at its end: what paths below it begin with."""
-    absolute = os.path.abspath(path)
+    absolute = _absolute(path)
     if absolute.startswith(inside):
         relative = absolute[len(inside) :]
     else:

@@ -40,6 +40,7 @@ class Input:
         cache: Path | None = None,
         workers: int | None = None,
         progress: Progress | None = None,
+        least: int = 2,
     ) -> Loaded:
         """The images, checked and decoded.
 
@@ -50,12 +51,14 @@ class Input:
                 they lie in a temporary file that disappears with the process.
             workers: decoding processes; one per core when left out.
             progress: called with (done, total) while decoding.
+            least: how many unlabelled images there must be: two where classes are to be discovered among them, one
+                where a finished run is to name them.
 
         Raises:
             InputError: nothing usable is left, too much is unusable, or the classes make no sense.
         """
         request = Request(size, channels, cache, workers, progress)
-        return load_parts(self.parts, request, lambda: self.survey, supervised=self.supervised)
+        return load_parts(self.parts, request, lambda: self.survey, supervised=self.supervised, least=least)
 
 
 def open_input(labelled: Any, unlabelled: Any = None) -> Input:

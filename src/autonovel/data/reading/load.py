@@ -33,7 +33,9 @@ class Loaded:
     notes: list[str]
 
 
-def load_parts(parts: Sequence[Part], request: Request, survey: Callable[[], Survey], *, supervised: bool) -> Loaded:
+def load_parts(
+    parts: Sequence[Part], request: Request, survey: Callable[[], Survey], *, supervised: bool, least: int
+) -> Loaded:
     """The usable images of all parts.
 
     Args:
@@ -41,6 +43,7 @@ def load_parts(parts: Sequence[Part], request: Request, survey: Callable[[], Sur
         request: how the images are wanted.
         survey: gives a look at the parts; called only where the request leaves something to the images.
         supervised: whether there must be known classes.
+        least: how many unlabelled images there must be.
 
     Raises:
         InputError: nothing usable is left, too much is unusable, or the classes make no sense.
@@ -62,8 +65,10 @@ def load_parts(parts: Sequence[Part], request: Request, survey: Callable[[], Sur
     if not ids:
         raise nothing_usable(parts, problems)
     refuse_if_too_many(problems, len(ids))
-    notes += _check_classes(labels, parts, supervised=supervised)
-    notes += _remarks(problems, n_unlabelled=labels.count(None))
+    if supervised:
+        notes += _check_classes(labels, parts[0].origin)
+    _check_unlabelled(labels.count(None), least, problems, parts[-1].origin)
+    notes += _remarks(problems, labels.count(None))
     names = parts[0].class_names or order_of_classes(label for label in labels if label is not None)
     number = {name: position for position, name in enumerate(names)}
     compact = np.array([UNKNOWN if label is None else number[label] for label in labels], dtype=np.int64)
@@ -91,32 +96,38 @@ def _as_given(parts: Sequence[Part], request: Request) -> Pixels | None:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _check_classes(labels: Sequence[str | None], parts: Sequence[Part], *, supervised: bool) -> list[str]:
-    """Refuse sets from which nothing can be learnt or discovered; returns what else there is to say of the classes."""
+def _check_classes(labels: Sequence[str | None], where: str) -> list[str]:
+    """Refuse known classes from which nothing can be learnt; returns what else there is to say of them."""
     counts = Counter(label for label in labels if label is not None)
-    n_labelled, n_unlabelled = sum(counts.values()), len(labels) - sum(counts.values())
-    where = parts[0].origin
-    if supervised and not counts:
+    n_labelled = sum(counts.values())
+    if not counts:
         raise InputError(f"No image in {where} has a class; give labelled images of at least two known classes.")
-    if supervised and len(counts) == 1:
+    if len(counts) == 1:
         only = repr(next(iter(counts)))
         raise InputError(f"All labelled images in {where} are of one class, {only}; at least two classes are needed.")
-    if supervised and n_labelled <= len(counts):
+    if n_labelled <= len(counts):
         raise InputError(
             f"Each of the {n_labelled} labelled images in {where} has a class of its own; check which column or "
             "folder level names the classes."
-        )
-    if n_unlabelled < 2:
-        found = "no unlabelled image" if n_unlabelled == 0 else "only one unlabelled image"
-        raise InputError(
-            f"There is {found} in {parts[-1].origin}, so there is nothing to discover; give the images to be sorted as "
-            "unlabelled images."
         )
     single = [name for name in order_of_classes(counts) if counts[name] == 1]
     if not single:
         return []
     shown = ", ".join(repr(name) for name in single[:5]) + (", ..." if len(single) > 5 else "")
     return [f"{len(single)} of the known classes {'has' if len(single) == 1 else 'have'} a single image: {shown}."]
+
+
+def _check_unlabelled(count: int, least: int, problems: Sequence[Problem], where: str) -> None:
+    """Refuse a set with too few unlabelled images, and say if copies of labelled ones are all there is."""
+    if count >= least:
+        return
+    copies = sum(problem.copy for problem in problems)
+    found = "no unlabelled image" if count == 0 else "only one unlabelled image"
+    besides = f" besides {copies:,} cop{'y' if copies == 1 else 'ies'} of labelled ones" if copies else ""
+    raise InputError(
+        f"There is {found} in {where}{besides}, so there is nothing to discover; give the images to be sorted as the "
+        "unlabelled images."
+    )
 
 
 def _remarks(problems: Sequence[Problem], n_unlabelled: int) -> list[str]:

@@ -149,6 +149,7 @@ def _from_path(path: Path, role: str) -> _Listing:
                 f"{called} is a single image; give a folder with one sub-folder per known class, or a table."
             )
         files = list_files([str(path)], [None])
+        files.root = os.path.dirname(path)
     elif path.suffix.lower() in TABLE_SUFFIXES:
         files = list_table(path)
     else:
