@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,16 +27,16 @@ from autonovel.maths.estimate import ClassEstimate
 from autonovel.methods.base import Losses, Method, Task, losses_of
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, build
-from autonovel.predict import Answers, Trained, answer_together
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Reporter
-from autonovel.recipes import Facts, fit_to_data
 from autonovel.runs.answers import ImageRecord, Prediction
 from autonovel.runs.folder import Run
 from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe
+from autonovel.settle import Facts, packaged_network, settle
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
+from autonovel.trained import Answers, Trained, answer_together
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
@@ -56,6 +57,7 @@ class Pipeline:
         mode: device and precision.
         reporter: sees the progress.
         problems: files that were left out or are remarkable; listed in the folder before any work.
+        cache: where features of a pre-trained network are kept; None keeps none.
     """
 
     data: ImageSet
@@ -65,6 +67,7 @@ class Pipeline:
     mode: Mode = field(default_factory=Mode.of)
     reporter: Reporter = field(default_factory=Reporter)
     problems: Sequence[Problem] = ()
+    cache: Path | None = None
 
     def __post_init__(self) -> None:
         facts = Facts(
@@ -74,8 +77,9 @@ class Pipeline:
             side=self.data.images.shape[1],
             channels=self.data.channels,
             gpu=self.mode.device.type == "cuda",
+            packaged=packaged_network(),
         )
-        self.recipe, notes = fit_to_data(self.recipe, facts)
+        self.recipe, notes = settle(self.recipe, facts)
         for note in notes:
             self.reporter.message(note)
         check(self.data, self.recipe, self.n_new)

@@ -13,7 +13,7 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
 from autonovel.maths import metrics
 from autonovel.maths.kmeans import kmeans
-from autonovel.predict import Answers, Trained, answer_together
+from autonovel.trained import Answers, Trained, answer_together
 
 PIXEL_BASELINE = 20_000_000
 """k-means on the raw pixels is shown beside the result where the pile has at most this many numbers."""

@@ -299,7 +299,9 @@ class Recipe:
     preset: str = "paper"
     """paper follows the text of the paper, reference what its authors ran, fast takes a fraction of the time."""
     method: str = "autonovel"
-    """The whole method, a plan of stages; autonovel recipes lists them."""
+    """The whole method, a plan of stages. auto takes pre-trained features where they are at hand and suit the images."""
+    pile: Literal["new", "mixed", "auto"] = "new"
+    """May the pile hold images of known classes too? auto decides from the images and says so."""
     model: Model = Model()
     """The network."""
     pretrain: Pretrain = Pretrain()

@@ -12,8 +12,8 @@ from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.kmeans import kmeans
-from autonovel.predict import restore
 from autonovel.recipes import get_recipe
+from autonovel.trained import restore
 from tests.small_data import class_images
 
 

@@ -15,7 +15,7 @@ from autonovel.machine.processes import Share
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
-from autonovel.models.views import BatchNorm, pass_through
+from autonovel.models.views import BatchNorm, Chain, pass_through
 from autonovel.settings import Model, from_dict
 
 
@@ -229,6 +229,11 @@ class Net(nn.Module):
             self.heads["known"][-1] = wide  # type: ignore[operator]
         spec = self.specs["known"]
         self.specs["known"] = replace(spec, outputs=spec.outputs + n_new, extended_by=n_new)
+
+    def as_backbone(self) -> Backbone:
+        """The pre-trained backbone as it came, for computing features with it; asks that nothing has changed it."""
+        mean, std = (values.flatten().tolist() for values in (self.mean, self.std))
+        return Backbone(self.backbone, self.n_features, (mean, std), self.size, True, self.identity, self.settings)
 
     def describe(self) -> dict[str, Any]:
         """Plain values from which :func:`from_description` makes a network of the same shape."""
