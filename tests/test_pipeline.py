@@ -23,6 +23,8 @@ from autonovel.settings import Model, Recipe, Swap
 from autonovel.trained import restore
 from tests.small_data import write_small_cifar10
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 
 def small_recipe(objective: str = "pairs", **joint: object) -> Recipe:
     """A recipe of the real shape that takes a second."""

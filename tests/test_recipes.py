@@ -17,6 +17,8 @@ from autonovel.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings import Joint, Recipe, Training, from_dict
 from autonovel.settle import Facts, settle
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 ALL = sorted(product(describe_recipes(), PRESETS))
 
 
@@ -213,7 +215,7 @@ def test_fast_takes_less_time(name: str) -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InputError, match="no recipe 'cifar11'; choose one of cifar10, "):
+    with pytest.raises(InputError, match=r"no recipe 'cifar11' \(did you mean cifar10\?\); choose one of cifar10, "):
         get_recipe("cifar11")
     with pytest.raises(InputError, match="no preset 'slow'; choose one of paper, reference, fast"):
         get_recipe("cifar10", "slow")

@@ -19,7 +19,7 @@ from autonovel.data.images import NO_SOURCE, ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.engine import Epoch, train
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.identity import config_of, take_over
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
@@ -211,7 +211,8 @@ class _Walk:
     def _check_number(self) -> None:
         if self.n_new is not None and self.n_new < 2:
             raise InputError(
-                "The pile looks like a single new class; to sort it all the same, give --n-new 2 or more, and another --out."
+                f"The pile looks like a single new class; to sort it all the same, give {option('n_new')} 2 or more, "
+                f"and another {option('out')}."
             )
 
     def _do(self, stage: Stage, net: Net, number: int = 1) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from autonovel.chance import host_generator
 from autonovel.data.images import UNKNOWN, ImageSet
-from autonovel.errors import AutonovelWarning, InputError
+from autonovel.errors import AutonovelWarning, InputError, option
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
 from autonovel.settings import Estimate
@@ -69,7 +69,7 @@ def estimate_from(
     if method != "silhouette" and n_probe == 0:
         warnings.warn(
             f"{data.n_known} known classes are too few to leave some of them out of training, so the silhouette alone "
-            "decides how many new classes there are; give --n-new if you know it.",
+            f"decides how many new classes there are; give {option('n_new')} if you know it.",
             AutonovelWarning,
             stacklevel=2,
         )

@@ -110,8 +110,11 @@ class Trained:
         return answer(self.net, put_on(self.mode.device, images, size=self.size).chunks(), self.mode, self.cache)
 
 
-def restore(run: Run, mode: Mode) -> Trained:
-    """The network of a finished run, or its networks as one, from what its weights files say; no method is asked."""
+def restore(run: Run, mode: Mode, cache: Path | None = None) -> Trained:
+    """The network of a finished run, or its networks as one, from what its weights files say; no method is asked.
+
+    ``cache`` is where features of a pre-trained backbone are kept; None keeps none.
+    """
     last = last_stage(run)
     nets = [_read_net(run, numbered(last, number)) for number in range(1, _networks(run, last) + 1)]
     whole: Net | Consensus = nets[0]
@@ -119,7 +122,7 @@ def restore(run: Run, mode: Mode) -> Trained:
         kept = run.read_tensors("consensus.safetensors")[0]
         whole = Consensus(nets, kept["numbering" if "numbering" in kept else "places"])  # as format 1 called it
     whole = whole.to(mode.device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-    return Trained(whole, mode, nets[0].settings.size)
+    return Trained(whole, mode, nets[0].settings.size, cache)
 
 
 def last_stage(run: Run) -> str:

@@ -16,6 +16,8 @@ from autonovel.recipes import get_recipe
 from autonovel.trained import restore
 from tests.small_data import class_images
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 
 def test_new_classes_are_the_clusters_of_the_features_and_known_ones_their_means(tmp_path: Path) -> None:
     classes = np.tile(np.arange(5), 16)

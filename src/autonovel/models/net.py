@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from autonovel.data.augment import to_float
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.machine.processes import Share
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
@@ -268,7 +268,8 @@ def _last_linear(head: nn.Module) -> nn.Linear:
     last = head[-1] if isinstance(head, nn.Sequential) else head
     if not isinstance(last, nn.Linear):
         raise InputError(
-            "Only a linear or mlp head can be extended; use --model.head linear, or --joint.objective swap."
+            f"Only a linear or mlp head can be extended; use {option('model.head', 'linear')}, "
+            f"or {option('joint.objective', 'swap')}."
         )
     return last
 
