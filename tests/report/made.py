@@ -9,6 +9,7 @@ import numpy as np
 
 from autonovel.runs.answers import ImageRecord, Prediction
 from autonovel.runs.folder import Run, load
+from autonovel.runs.geometry import reduced
 
 HOSTILE = "<script>alert(1)</script>\"'&.png"
 
@@ -37,7 +38,8 @@ def digits_run(path: Path, *, n: int = 300, k: int = 5, sources: Path | None = N
             Image.fromarray(images[row, ..., 0]).resize((160, 160)).save(files[row])
     run = start_run(path, [str(digit) for digit in range(5)], k, seed=0)
     run.write_images(
-        ImageRecord(name, files[row], name, str(truth[row]) if labelled[row] else None) for row, name in enumerate(names)
+        ImageRecord(name, files[row], name, str(truth[row]) if labelled[row] else None)
+        for row, name in enumerate(names)
     )
     ids = [name for row, name in enumerate(names) if not labelled[row]]
     run.write_predictions(
@@ -45,6 +47,7 @@ def digits_run(path: Path, *, n: int = 300, k: int = 5, sources: Path | None = N
         for image, cluster, line in zip(ids, found.labels_, sure, strict=True)
     )
     run.write_array("features.npy", points[~labelled].astype(np.float16))
+    run.write_array("map.npy", reduced(points[~labelled], 2))
     run.write_array("features-labelled.npy", points[labelled].astype(np.float16))
     finish_run(run, images, len(ids), k)
     return load(path)

@@ -17,7 +17,16 @@ from autonovel.runs.folder import Run, load
 from tests.report.client import Client
 from tests.report.made import HOSTILE
 
-READABLE = ("/", "/api/run", "/api/cells", "/api/clusters/0", "/api/images/0", "/api/map", "/api/export.csv", "/static/main.js")
+READABLE = (
+    "/",
+    "/api/run",
+    "/api/cells",
+    "/api/clusters/0",
+    "/api/images/0",
+    "/api/map",
+    "/api/export.csv",
+    "/static/main.js",
+)
 
 
 def test_the_page_and_all_that_it_asks_for_is_there(client: Client) -> None:
@@ -48,7 +57,9 @@ def test_the_token_goes_into_a_cookie_that_scripts_and_other_sites_cannot_use(si
     assert client.get("/api/run").status == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "evil.example:{port}", "127.0.0.1:1", "[::1]:{port}", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1", "evil.example:{port}", "127.0.0.1:1", "[::1]:{port}", ""]
+)
 def test_a_foreign_host_is_refused(client: Client, host: str) -> None:
     assert client.send("GET", "/api/run", Cookie=client.cookie, Host=host.format(port=client.port)).status == 403
     assert client.send("GET", client.entrance, Host=host.format(port=client.port)).status == 403
@@ -58,7 +69,9 @@ def test_localhost_is_no_foreign_host(client: Client) -> None:
     assert client.send("GET", "/api/run", Cookie=client.cookie, Host=f"localhost:{client.port}").status == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://localhost:{port}", None])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://localhost:{port}", None]
+)
 def test_changes_from_a_foreign_page_are_refused(client: Client, run: Run, origin: str | None) -> None:
     headers = {} if origin is None else {"Origin": origin.format(port=client.port)}
     body = json.dumps({"do": "name", "cluster": 0, "name": "heron", "after": 0}).encode()
@@ -128,7 +141,9 @@ def test_the_cells_lead_to_the_thumbnails(client: Client, run: Run) -> None:
 def test_images_of_a_cluster_come_in_the_order_asked_for(client: Client, run: Run) -> None:
     probability, typicality = run.machine.probability, run.typicality
     members = set(run.clusters[1].members.tolist())
-    answers = {order: client.get(f"/api/clusters/1?order={order}").json for order in ("typical", "doubtful", "odd", "file")}
+    answers = {
+        order: client.get(f"/api/clusters/1?order={order}").json for order in ("typical", "doubtful", "odd", "file")
+    }
     for answer in answers.values():
         assert set(answer["rows"]) == members
         assert answer["names"] == [run.machine.images[row] for row in answer["rows"]]

@@ -89,7 +89,10 @@ def line_chart(
     chart = Chart(
         title=title,
         x_label=x_label,
-        paths=[(line.name, _path([across(x) for x in line.x], [up(y) if math.isfinite(y) else y for y in line.y])) for line in lines],
+        paths=[
+            (line.name, _path([across(x) for x in line.x], [up(y) if math.isfinite(y) else y for y in line.y]))
+            for line in lines
+        ],
         x_ticks=[Tick(across(x), f"{x:g}") for x in _round_numbers(x_low, x_high, whole=True)],
         y_ticks=[Tick(up(10**y if log else y), _value(10**y if log else y)) for y in _round_numbers(y_low, y_high)],
     )

@@ -10,7 +10,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.errors import InputError
 from autonovel.runs.folder import Run
+from autonovel.runs.thumbnails import Thumbnails
 
 Rows = npt.NDArray[np.int64]
 """Rows of predictions.csv."""
@@ -91,7 +93,7 @@ class Shown:
 def shown_clusters(run: Run) -> list[Shown]:
     """The clusters of a run as they are now."""
     typicality = run.typicality
-    probability = run.machine.probability
+    probability = np.asarray(run.machine.probability, dtype=np.float32)
     given = run.names
     found = []
     for place, cluster in enumerate(run.clusters):
@@ -173,6 +175,12 @@ class Pictures:
             self.usable = np.isin(self._place, self._thumbnails.rows)
 
     @property
+    def _sheets(self) -> Thumbnails:
+        if self._thumbnails is None:
+            raise InputError("This run has no thumbnails; run it again with this version.")
+        return self._thumbnails
+
+    @property
     def any(self) -> bool:
         """Whether there are any of unlabelled images."""
         return bool(self.usable.any())
@@ -183,15 +191,13 @@ class Pictures:
 
     def many(self, rows: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
         """The pictures of unlabelled images; each contact sheet is opened once."""
-        assert self._thumbnails is not None
-        by_sheet = sorted(range(len(rows)), key=lambda at: self._thumbnails.place(self._place[rows[at]])[0])  # type: ignore[union-attr]
+        by_sheet = sorted(range(len(rows)), key=lambda at: self._sheets.place(self._place[rows[at]])[0])
         found = {at: self.pixels(rows[at]) for at in by_sheet}
         return [found[at] for at in range(len(rows))]
 
     def pixels_of(self, place: int) -> npt.NDArray[np.uint8]:
         """(side, side, 3) the picture of an image by its row in images.csv."""
-        assert self._thumbnails is not None
-        return np.asarray(self._thumbnails.image(place).convert("RGB"))
+        return np.asarray(self._sheets.image(place).convert("RGB"))
 
     def has(self, place: int) -> bool:
         """Whether the image in this row of images.csv has a picture."""

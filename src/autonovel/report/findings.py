@@ -30,7 +30,7 @@ TINY = 0.1
 COLLAPSED = 0.8
 EQUAL = 0.01
 UNSURE = 0.6
-ALIKE = 0.002
+ALIKE = 0.05
 """Two images nearer to each other than this share of the usual distance to the nearest image are near-duplicates."""
 
 
@@ -131,14 +131,15 @@ def count_duplicates(features: npt.NDArray[np.floating], clusters: Sequence[Show
         rows = _some(cluster.rows, 2 * SAMPLE)
         if len(rows) < 3:
             continue
-        points = np.asarray(features[rows], dtype=np.float32)
+        points = np.asarray(features[rows], dtype=np.float64)
+        points -= points.mean(0)
         squares = np.square(points).sum(1)
         distance = np.maximum(squares[:, None] + squares - 2 * points @ points.T, 0)
         np.fill_diagonal(distance, np.inf)
         nearest = np.sqrt(distance.min(1))
         usual = float(np.median(nearest))
         if usual > 0:
-            found += int((nearest < max(ALIKE * usual, 1e-6)).sum())
+            found += int((nearest < ALIKE * usual).sum())
             seen += len(rows)
     return found, seen
 
@@ -160,14 +161,21 @@ def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
     left_out = Counter(row["reason"] for row in problems if row.get("left_out") != "no")
     if left_out:
         reasons = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(3))
-        found.append(Finding("warning", f"{left_out.total():,} files were left out: {reasons}. problems.csv lists them."))
+        found.append(
+            Finding("warning", f"{left_out.total():,} files were left out: {reasons}. problems.csv lists them.")
+        )
     remarks = len(problems) - left_out.total()
     if remarks:
-        found.append(Finding("note", f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly."))
+        found.append(
+            Finding("note", f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly.")
+        )
     twins, seen = count_duplicates(run.features, new)
     if twins > 0.01 * seen and twins > 2:
         found.append(
-            Finding("note", f"{twins:,} of {seen:,} images looked at have a near-duplicate in their cluster; copies weigh double.")
+            Finding(
+                "note",
+                f"{twins:,} of {seen:,} images looked at have a near-duplicate in their cluster; copies weigh double.",
+            )
         )
     unlike = int(run.unlike.sum())
     if unlike:
@@ -184,7 +192,9 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
     empty = [c for c in new if not c.size]
     if empty:
         found.append(
-            Finding("warning", f"{_names(empty)} collapsed: no image is in {_it(empty)}.", tuple(c.number for c in empty))
+            Finding(
+                "warning", f"{_names(empty)} collapsed: no image is in {_it(empty)}.", tuple(c.number for c in empty)
+            )
         )
     usual = float(np.median(sizes[sizes > 0]))
     tiny = [c for c in new if 0 < c.size < max(TINY * usual, 2)]
@@ -202,8 +212,8 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
         found.append(
             Finding(
                 "warning",
-                f"“{largest.name}” holds {largest.size / total:.0%} of the images: the others have collapsed, or there is only one "
-                "new class.",
+                f"“{largest.name}” holds {largest.size / total:.0%} of the images: the others have collapsed, or there is "
+                "only one new class.",
                 (largest.number,),
             )
         )
@@ -211,8 +221,8 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
         found.append(
             Finding(
                 "warning",
-                f"All {len(new)} clusters are of the same size, about {sizes.mean():,.0f} images. Unless your classes are, the balance "
-                "comes from the method.",
+                f"All {len(new)} clusters are of the same size, about {sizes.mean():,.0f} images. Unless your classes are, "
+                "the balance comes from the method.",
             )
         )
     return found

@@ -101,7 +101,8 @@ def _about_number(run: Run, summary: dict[str, Any], now: int) -> str:
         text = f"The number of new classes, {summary['n_new']}, was given and not estimated, so there is no interval."
     elif interval is None:
         why = run.read_json("estimate.json").get("note") if run.has("estimate.json") else None
-        text = f"The number of new classes was estimated as {found}. {why or 'There were too few known classes to say how sure that is.'}"
+        why = why or "There were too few known classes to say how sure that is."
+        text = f"The number of new classes was estimated as {found}. {why}"
     else:
         text = f"The number of new classes was estimated as {found}, and lies between {interval[0]} and {interval[1]}."
     if now != summary["n_new"]:
@@ -126,7 +127,9 @@ def describe_clusters(run: Run, clusters: Sequence[Shown], pictures: Pictures) -
     matched = run.summary.get("matched", {}) if not run.edits else {}
 
     def listed(rows: Sequence[int]) -> list[dict[str, str]]:
-        return [{"name": names[row], "src": data_uri(pixels)} for row, pixels in zip(rows, pictures.many(rows), strict=True)]
+        return [
+            {"name": names[row], "src": data_uri(pixels)} for row, pixels in zip(rows, pictures.many(rows), strict=True)
+        ]
 
     found = []
     for cluster, nearest in zip(shown, near, strict=True):
@@ -185,7 +188,9 @@ def describe_map(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> dic
         place_of[cluster.rows] = place
     places = unit_square(np.asarray(run.map[rows], dtype=np.float32))
     usable = np.flatnonzero(pictures.usable[rows])
-    hovered = usable[np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)]
+    hovered = usable[
+        np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)
+    ]
     names = run.machine.images
     return {
         "total": len(names),
@@ -249,7 +254,11 @@ def estimate_charts(run: Run) -> list[Chart | None]:
     found = run.read_json("estimate.json")
     curve = {name: [math.nan if v is None else float(v) for v in values] for name, values in found["curve"].items()}
     ks, threshold = curve.pop("k"), curve.pop("threshold", None)
-    titles = {"height": "Height of the tree of images", "accuracy": "Accuracy on probe classes", "silhouette": "Silhouette"}
+    titles = {
+        "height": "Height of the tree of images",
+        "accuracy": "Accuracy on probe classes",
+        "silhouette": "Silhouette",
+    }
     interval = found.get("interval")
     charts = []
     for name, values in curve.items():
@@ -277,7 +286,9 @@ def training_charts(run: Run) -> list[Chart | None]:
     charts = []
     for name, losses in stages.items():
         lines = [
-            Line(loss, [epoch + 1 for epoch in sorted(by_epoch)], [_mean(by_epoch[epoch]) for epoch in sorted(by_epoch)])
+            Line(
+                loss, [epoch + 1 for epoch in sorted(by_epoch)], [_mean(by_epoch[epoch]) for epoch in sorted(by_epoch)]
+            )
             for loss, by_epoch in losses.items()
         ]
         if any(len(line.x) > 1 for line in lines):
@@ -307,7 +318,7 @@ def _true_classes(run: Run, table: Sequence[Sequence[int]]) -> list[str]:
     if "confusion_classes" in run.summary:
         return [str(name) for name in run.summary["confusion_classes"]]
     # runs of earlier versions do not say: classes in their usual order, if the numbers of right answers agree with it
-    counts = {name: right for name, right in run.summary.get("matched", {}).values()}
+    counts = dict(run.summary.get("matched", {}).values())
     names = sorted(counts, key=_natural)
     agrees = len(names) == len(table) and all(table[k][k] == counts[name] for k, name in enumerate(names))
     return names if agrees else [f"row {k}" for k in range(len(table))]

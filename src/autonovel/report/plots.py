@@ -47,7 +47,9 @@ def draw_clusters(run: Run, truth_labels: Sequence[str] | None = None) -> Path:
             canvas[y : y + side, x : x + side] = _framed(pictures.pixels(row), wrong)
     inches = width / 100
     figure = Figure(figsize=(inches + 1.9, canvas.shape[0] / 100 + 0.5))
-    axis = figure.add_axes((1.9 / (inches + 1.9), 0, inches / (inches + 1.9), canvas.shape[0] / 100 / figure.get_figheight()))
+    axis = figure.add_axes(
+        (1.9 / (inches + 1.9), 0, inches / (inches + 1.9), canvas.shape[0] / 100 / figure.get_figheight())
+    )
     axis.imshow(canvas, interpolation="nearest", aspect="auto")
     axis.axis("off")
     for line, cluster in enumerate(clusters):

@@ -30,6 +30,10 @@ FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 MOST_BYTES = 16 * 2**20
 """The largest change a page may send: a move of a million images."""
 
+CHANGED_ELSEWHERE = (
+    "The clusters were changed elsewhere meanwhile: nothing was done. Look again, and repeat it if you still want it."
+)
+
 
 class Site:
     """The server of a run's page; it listens as soon as it is made.
@@ -138,7 +142,12 @@ def make_app(session: Session) -> Starlette:
 
     async def edit(request: Request) -> Response:
         wish = await _body(request)
-        return await run_in_threadpool(_answered(lambda: (session.edit(wish), JSONResponse(session.state()))[1]))
+
+        def change() -> Response:
+            session.edit(wish)
+            return JSONResponse(session.state())
+
+        return await run_in_threadpool(_answered(change))
 
     def get(path: str, answer: Callable[[Request], Response]) -> Route:
         return Route(path, lambda request: _answered(lambda: answer(request))(), methods=["GET"])
@@ -168,8 +177,7 @@ def _answered(answer: Callable[[], Response]) -> Callable[[], Response]:
         try:
             return answer()
         except Conflict:
-            why = "The clusters were changed elsewhere meanwhile: nothing was done. Look again and repeat it if you still want it."
-            return JSONResponse({"message": why}, status_code=409)
+            return JSONResponse({"message": CHANGED_ELSEWHERE}, status_code=409)
         except InputError as error:
             return JSONResponse({"message": str(error)}, status_code=400)
         except TrainingError as error:

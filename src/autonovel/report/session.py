@@ -238,7 +238,9 @@ class Session:
             elif verb == "move":
                 to = wish.get("to")
                 self.run.move(
-                    _numbers(wish, "images", at_least=1), to if isinstance(to, str) else _number(wish, "to"), after=after
+                    _numbers(wish, "images", at_least=1),
+                    to if isinstance(to, str) else _number(wish, "to"),
+                    after=after,
                 )
             elif verb == "mark":
                 self.run.mark(_number(wish, "cluster"), _text(wish, "as"), after=after)
@@ -280,7 +282,7 @@ def unit_square(places: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         return places
     low, high = places.min(axis=0), places.max(axis=0)
     scale = max(float((high - low).max()), 1e-9)
-    return ((places - (low + high) / 2) / scale * 0.998 + 0.5).astype(np.float32)
+    return np.asarray((places - (low + high) / 2) / scale * 0.998 + 0.5, dtype=np.float32)
 
 
 def _from_file(source: str) -> bytes | None:

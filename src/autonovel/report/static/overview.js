@@ -58,7 +58,6 @@ export function overview(place, go) {
           class: "card-open",
           href: `#/cluster/${one.number}`,
           tabindex: one.number === active ? "0" : "-1",
-          "aria-label": `${one.name}, ${count(one.size, "image")}, mean confidence ${percent(one.confidence)}${kind ? `, ${kind}` : ""}`,
           onfocus: () => activate(one.number),
         },
         h("div", { class: "collage" }, store.run.sheets ? one.typical.map((row) => thumb(row)) : null),
