@@ -83,7 +83,7 @@ def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]
             m["losses"] for m in run.metrics if m["stage"].startswith("joint") and m["epoch"] == recipe.joint.epochs - 1
         ]
         losses = np.concatenate([np.atleast_1d(loss.get("new", 0.0)) for loss in last])
-        answers = run.labels
+        answers = run.machine.group
     unlabelled = ~task.data.is_labelled
     images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
     by_head = answers_by_head(net, images.to(mode.device))

@@ -68,7 +68,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     assert set(summary["test"]) == {"separate", "single", "fixed"}
     assert set(summary["seconds"]) == {"pretrain", "supervised", "joint", "total"}
     assert len(run.labels) == len(run.features) == hidden
-    assert np.bincount(run.labels, minlength=5).tolist() == summary["cluster_sizes"]
+    assert np.bincount(run.machine.group, minlength=5).tolist() == summary["cluster_sizes"]
     assert [m["stage"] for m in run.metrics] == ["pretrain"] + ["supervised"] * 2 + ["joint"] * 3
     assert json.loads((run.path / "config.json").read_text())["run"]["recipe"]["joint"]["objective"] == objective
     # the saved network gives the saved answers
@@ -76,7 +76,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     net, recipe = restore(run, mode)
     answers = look_at(net, recipe, images.subset(~images.is_labelled), mode)
     assert answers.new is not None
-    assert answers.new.argmax(1).tolist() == run.labels.tolist()
+    assert answers.new.argmax(1).tolist() == run.machine.group.tolist()
     assert answers.joint.shape == (hidden, 10)
 
 
@@ -244,7 +244,7 @@ def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str,
     net, kept = restore(run, mode)
     answers = look_at(net, kept, images.subset(~images.is_labelled), mode)
     assert answers.new is not None
-    assert answers.new.argmax(1).tolist() == run.labels.tolist()
+    assert answers.new.argmax(1).tolist() == run.machine.group.tolist()
     assert answers.joint.shape == (100, 10)
     torch.testing.assert_close(answers.joint.sum(1), torch.ones(100))
     assert run.features.shape == (100, 3 * single.features.shape[1])
@@ -359,7 +359,7 @@ def test_some_images_of_known_classes_among_the_unlabelled_are_scored_as_what_th
     assert table.sum(1).tolist() == np.bincount(actual).tolist()
     assert np.trace(table) / len(actual) == pytest.approx(run.summary["acc_new"])
     for cluster, (name, hits) in run.summary["matched"].items():
-        members = actual[run.labels == int(cluster)]
+        members = actual[run.machine.group == int(cluster)]
         assert hits == (members == truth.class_names.index(name)).sum()
 
 
@@ -398,11 +398,11 @@ def test_a_path_that_no_system_takes_is_refused(cifar) -> None:
 
 def test_naming_a_cluster(cifar, tmp_path: Path) -> None:
     run = discover(cifar, tmp_path / "run", small_recipe())
-    cluster = int(run.labels[0])
+    cluster = run.predictions[0].cluster
     run.name(cluster, "heron")
     again = an.load(run.path)
     assert again.names == {cluster: "heron"}
-    assert again.predictions[0]["name"] == "heron"
+    assert again.predictions[0].name == "heron"
     assert again.labels.tolist() == run.labels.tolist()
     with pytest.raises(InputError, match="no cluster 5"):
         run.name(5, "stork")

@@ -107,7 +107,7 @@ def test_a_folder_of_pictures_of_mixed_sizes(tmp_path: Path) -> None:
     assert run.summary["n_known"] == 3
     assert run.summary["images"] == {"known": 36, "unlabelled": 24}
     assert run.config["run"]["data"]["class_names"] == ["kind 0", "kind 1", "kind 2"]
-    assert all(Path(row["image"]).name.endswith(".png") for row in run.predictions)
+    assert all(Path(row.image).name.endswith(".png") for row in run.predictions)
     with (run.path / "problems.csv").open(newline="") as file:
         problems = list(csv.reader(file))
     assert any("broken.png" in row[0] for row in problems[1:])

@@ -240,7 +240,7 @@ class AutoNovel:
         self.n_new_: int = self.summary_["n_new"]
         self.classes_ = _class_labels(np.asarray(y), data.class_names, self.n_new_)
         self.labels_ = data.labels.copy()
-        self.labels_[~data.is_labelled] = data.n_known + found
+        self.labels_[~data.is_labelled] = found
         self._shape = data.images.shape[1:]
         return self
 

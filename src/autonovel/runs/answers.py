@@ -113,7 +113,9 @@ def read_images(run: RunFiles) -> list[ImageRecord]:
     if not run.has("images.csv"):
         return []
     columns = run.read_columns("images.csv", IMAGE_FIELDS)
-    return [ImageRecord(*row[:3], row[3] or None) for row in zip(*columns, strict=True)]
+    return [
+        ImageRecord(image, source, path, label or None) for image, source, path, label in zip(*columns, strict=True)
+    ]
 
 
 def write_images(run: RunFiles, images: Iterable[ImageRecord]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -11,11 +13,18 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, TrainingError
 from autonovel.runs.files import RunFiles
-from autonovel.runs.journal import open_journal
-from autonovel.runs.state import Entry, State, replay, standing, usual_name
+from autonovel.runs.journal import JOURNAL, Entry, open_journal
+from autonovel.runs.state import State, apply, replay, standing, usual_name
 from autonovel.runs.tree import divide, divide_by_tree
+
+LONGEST_NAME = 200
+_CONTROLS = ("Cc", "Cs", "Zl", "Zp")
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Characters that turn the text around them, so that a name reads as another one."""
+
+_USUAL = re.compile(r"(new )+[0-9]+")
 
 
 class Conflict(InputError):  # noqa: N818, what happened is the better word
@@ -30,38 +39,56 @@ class Conflict(InputError):  # noqa: N818, what happened is the better word
         self.edits = edits
 
 
-def edit(run: RunFiles, journal: Path, start: State, after: int | None, make: Callable[[State], Entry]) -> None:
+def edit(
+    run: RunFiles, after: int | None, states: Callable[[list[Entry]], State], make: Callable[[State], Entry]
+) -> None:
     """Add an edit to the journal: it is on the disk when this returns, and the file of names follows.
 
     Args:
         run: the folder.
-        journal: edits.jsonl.
-        start: the clusters before all edits.
         after: number of edits that the caller knows of, or None for whatever there is.
+        states: the clusters after these lines of the journal.
         make: the entry for the clusters as they are.
     """
-    with open_journal(journal) as opened:
-        count = len(opened.entries)
+    with open_journal(run.path / JOURNAL) as journal:
+        count = len(journal.entries)
         if after is not None and after != count:
             raise Conflict(
                 f"The run in {run.path} was edited meanwhile ({count} edits, not {after}); look at it again first.",
                 count,
             )
-        entry = make(replay_journal(run, start, opened.entries))
-        done, undone = standing(opened.entries)
+        entry = make(states(journal.entries))
+        done, undone = standing(journal.entries)
         if (entry["do"] == "undo" and not done) or (entry["do"] == "redo" and not undone):
             raise InputError(f"There is nothing to {entry['do']} in {run.path}.")
-        opened.append({**entry, "at": datetime.now(UTC).isoformat(timespec="milliseconds")})
-        names = replay_journal(run, start, opened.entries).given_names
-        run.write_json("names.json", {str(number): name for number, name in names.items()})
+        journal.append({**entry, "at": datetime.now(UTC).isoformat(timespec="milliseconds")})
+        with suppress(TrainingError):  # the journal decides; this file is for people who look into the folder
+            names = states(journal.entries).given_names
+            run.write_json("names.json", {str(number): name for number, name in names.items()})
 
 
-def replay_journal(run: RunFiles, start: State, entries: Sequence[Entry]) -> State:
-    """The clusters after the lines of the journal; refuses lines that do not fit the run."""
-    try:
-        return replay(start, entries)
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(f"The edits in {run.path} do not belong to its predictions.csv ({error!r}).") from error
+class States:
+    """The clusters after the lines of a journal, worked out from the last state that was asked for where that is possible."""
+
+    def __init__(self, path: Path, start: State) -> None:
+        self._path = path
+        self._first = start
+        self._kept: tuple[list[Entry], State] = ([], start)
+
+    def __call__(self, entries: list[Entry]) -> State:
+        """The clusters after these lines; refuses lines that do not fit the run."""
+        before, state = self._kept
+        further = entries[len(before) :]
+        try:
+            if entries[: len(before)] != before or any(entry["do"] in ("undo", "redo") for entry in further):
+                state = replay(self._first, entries)
+            else:
+                for entry in further:
+                    state = apply(state, entry)
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(f"The edits in {self._path} do not fit its predictions.csv ({error!r}).") from error
+        self._kept = (list(entries), state)
+        return state
 
 
 def name(state: State, cluster: int, name: str) -> Entry:
@@ -76,27 +103,25 @@ def check_name(state: State, number: int, name: Any) -> str:
     """The name as it is kept, without blanks around it; refused with the reason where it cannot be."""
     if not isinstance(name, str):
         raise InputError(f"The name of cluster {number} must be text, not {name!r}.")
-    clean = unicodedata.normalize("NFC", name.strip())
-    if not clean:
+    clean = _normal(name.strip())
+    if all(unicodedata.category(letter)[0] in "CZ" for letter in clean):
         raise InputError(
             f"The name of cluster {number} is empty; give it a word, or undo to go back to an earlier one."
         )
-    if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in clean):
+    if len(clean) > LONGEST_NAME:
+        raise InputError(f"The name of cluster {number} has {len(clean)} letters; use {LONGEST_NAME} at most.")
+    if any(unicodedata.category(letter) in _CONTROLS or letter in _DIRECTIONS for letter in clean):
         raise InputError(f"The name {clean!r} has control characters in it; leave them out.")
-    if clean in state.known:
+    if clean == "not a class":
+        raise InputError(f"{clean!r} is no name; if cluster {number} is none, mark it as {clean!r}.")
+    if clean in map(_normal, state.known):
         raise InputError(
             f"{clean!r} is a known class; if cluster {number} is that class, mark it as {clean!r} instead of naming it."
         )
-    others = [n for n in state.marks if n != number]
-    if taken := [n for n in others if state.names.get(n) == clean]:
+    if taken := [n for n in state.marks if n != number and state.names.get(n) == clean]:
         raise InputError(f"Cluster {taken[0]} is called {clean!r} already; merge the two or choose another name.")
-    words = clean.split(" ")
-    if (
-        words[0] == "new"
-        and words[-1].isdecimal()
-        and clean == usual_name(int(words[-1]), state.known) != usual_name(number, state.known)
-    ):
-        raise InputError(f"{clean!r} is what cluster {words[-1]} is called while it has no name; choose another name.")
+    if _USUAL.fullmatch(clean) and clean != usual_name(number, state.known):
+        raise InputError(f"{clean!r} is what a cluster is called while it has no name; choose another name.")
     return clean
 
 
@@ -124,9 +149,9 @@ def split(state: State, cluster: int, k: int, features: npt.NDArray[np.floating]
     }
 
 
-def move(state: State, images: Sequence[str | int] | str | int, to: int | str, ids: Sequence[str]) -> Entry:
+def move(state: State, images: Iterable[str | int] | str | int, to: int | str, ids: Sequence[str]) -> Entry:
     """Put images into a cluster or a known class."""
-    asked = [images] if isinstance(images, str) or _is_number(images) else list(images)  # type: ignore[arg-type]
+    asked: list[str | int] = list(images) if isinstance(images, Iterable) and not isinstance(images, str) else [images]
     if not asked:
         raise InputError("There are no images to move; give their ids or rows.")
     row_of = {image: row for row, image in enumerate(ids)} if any(isinstance(image, str) for image in asked) else {}
@@ -165,7 +190,13 @@ def regroup(state: State, k: int, features: npt.NDArray[np.floating]) -> Entry:
     numbers = [kept[part] if part in kept else next(free) for part in range(parts)]
     clusters = np.full(len(state.group), -1, dtype=np.int64)
     clusters[rows] = np.array(numbers, dtype=np.int64)[found]
-    return {"do": "regroup", "k": parts, "numbers": sorted(numbers), "clusters": clusters.tolist()}
+    return {
+        "do": "regroup",
+        "k": parts,
+        "numbers": sorted(numbers),
+        "kept": sorted(kept.values()),
+        "clusters": clusters.tolist(),
+    }
 
 
 def _with_moved(
@@ -190,6 +221,11 @@ def _same_clusters(before: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) 
         if shared[part] > ((found == part) | inside).sum() / 2:
             same[part] = int(number)
     return same
+
+
+def _normal(text: str) -> str:
+    """One spelling of letters that Unicode can spell in several ways."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _is_number(value: object) -> bool:

@@ -57,14 +57,14 @@ class RunFiles:
                     raise InputError(
                         f"The file {self.path / name} is damaged (its header is {','.join(found)!r}, not {','.join(header)!r})."
                     )
-                columns = list(zip(*rows, strict=True))
+                columns = list(zip(header, *rows, strict=True))
         except FileNotFoundError as error:
             raise InputError(f"There is no {name} in {self.path}; is the run finished?") from error
         except (ValueError, csv.Error) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
-        return columns or [() for _ in header]
+        return [column[1:] for column in columns]
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

@@ -6,19 +6,21 @@ docs/run-folder.md lists the files. This module puts together what the others of
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError
-from autonovel.runs import answers, edits, geometry, thumbnails
+from autonovel.errors import InputError, TrainingError
+from autonovel.runs import answers, geometry, thumbnails
+from autonovel.runs import edits as verbs
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
 from autonovel.runs.files import RunFiles, check_format
-from autonovel.runs.journal import read_entries
-from autonovel.runs.state import Cluster, Entry, State, first_state
+from autonovel.runs.journal import JOURNAL, Entry, read_entries
+from autonovel.runs.state import Cluster, State, first_state
 from autonovel.runs.thumbnails import Thumbnails
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from autonovel.runs import weights
 
 T = TypeVar("T")
-JOURNAL = "edits.jsonl"
 
 
 class Run(RunFiles):
@@ -73,14 +74,17 @@ class Run(RunFiles):
     @property
     def summary(self) -> dict[str, Any]:
         """The result."""
+        self._check_finished()
+        return self.read_json("summary.json")
+
+    def _check_finished(self) -> None:
         if not self.finished:
             raise InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
-        return self.read_json("summary.json")
 
     @property
     def machine(self) -> MachineAnswers:
         """What the machine answered, before any edit."""
-        self.summary  # noqa: B018, refuses a run without a result
+        self._check_finished()
         return self._keep("machine", "predictions.csv", lambda: answers.read_answers(self))
 
     @property
@@ -91,7 +95,9 @@ class Run(RunFiles):
     @property
     def unlabelled(self) -> npt.NDArray[np.int64]:
         """(n_unlabelled,) for each row of predictions.csv, its row in images.csv (and so in the thumbnails)."""
-        return np.array([row for row, record in enumerate(self.images) if record.label is None], dtype=np.int64)
+        return self._keep(
+            "unlabelled", "images.csv", lambda: np.flatnonzero([record.label is None for record in self.images])
+        )
 
     @property
     def unlike(self) -> npt.NDArray[np.bool_]:
@@ -101,7 +107,10 @@ class Run(RunFiles):
     @property
     def features(self) -> npt.NDArray[np.float16]:
         """The features of every unlabelled image, in the order of the input."""
-        return np.asarray(np.load(self.path / "features.npy", mmap_mode="r"))
+        found = self._array("features.npy")
+        if found is None:
+            raise InputError(f"There is no features.npy in {self.path}; is the run finished?")
+        return found
 
     @property
     def labelled_features(self) -> npt.NDArray[np.float16] | None:
@@ -131,12 +140,11 @@ class Run(RunFiles):
     @property
     def state(self) -> State:
         """The clusters now."""
-        entries, start = self.edits, self.machine
-        kept = self._kept.get("state")
-        if kept is None or kept[0][0] is not entries or kept[0][1] is not start:
-            self._kept["state"] = kept = ((entries, start), edits.replay_journal(self, first_state(start), entries))
-        state: State = kept[1]
-        return state
+        return self._states(self.edits)
+
+    @property
+    def _states(self) -> verbs.States:
+        return self._keep("states", "predictions.csv", lambda: verbs.States(self.path, first_state(self.machine)))
 
     @property
     def predictions(self) -> list[Prediction]:
@@ -169,7 +177,11 @@ class Run(RunFiles):
     @property
     def typicality(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled,) how close each image is to the centre of its cluster; the closest has 1."""
-        return geometry.typicality(self.features, self.state.group)
+        state = self.state
+        if self._kept.get("typicality", (None,))[0] is not state:
+            self._kept["typicality"] = (state, geometry.typicality(self.features, state.group))
+        found: npt.NDArray[np.float32] = self._kept["typicality"][1]
+        return found
 
     def neighbours(self, row: int, k: int = 12) -> npt.NDArray[np.int64]:
         """The rows of predictions.csv whose features are nearest to this one's, the nearest first."""
@@ -179,7 +191,10 @@ class Run(RunFiles):
     def map(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled, 2) a map on which similar images lie together; made once and kept in map.npy."""
         if not self.has("map.npy"):
-            self.write_array("map.npy", geometry.draw_map(self.features))
+            places = geometry.draw_map(self.features)
+            with suppress(TrainingError):  # a folder that cannot be written can still be looked at
+                self.write_array("map.npy", places)
+            return places
         return np.asarray(np.load(self.path / "map.npy", mmap_mode="r"))
 
     # Edits: each is one line of the journal
@@ -192,23 +207,23 @@ class Run(RunFiles):
             name: its name; no other class may have it.
             after: number of edits the caller knows of; another number raises :class:`autonovel.runs.edits.Conflict`.
         """
-        return self._edit(after, lambda state: edits.name(state, cluster, name))
+        return self._edit(after, lambda state: verbs.name(state, cluster, name))
 
     def merge(self, first: int, second: int, *more: int, after: int | None = None) -> Run:
         """Put clusters together; the first one keeps its number and its name."""
-        return self._edit(after, lambda state: edits.merge(state, (first, second, *more)))
+        return self._edit(after, lambda state: verbs.merge(state, (first, second, *more)))
 
     def split(self, cluster: int, k: int = 2, *, after: int | None = None) -> Run:
         """Divide a cluster into k by its features; the largest part keeps number and name."""
-        return self._edit(after, lambda state: edits.split(state, cluster, k, self.features))
+        return self._edit(after, lambda state: verbs.split(state, cluster, k, self.features))
 
-    def move(self, images: Sequence[str | int] | str | int, to: int | str, *, after: int | None = None) -> Run:
+    def move(self, images: Iterable[str | int] | str | int, to: int | str, *, after: int | None = None) -> Run:
         """Put images, by id or row of predictions.csv, into a cluster (number or name) or a known class (name)."""
-        return self._edit(after, lambda state: edits.move(state, images, to, self.machine.images))
+        return self._edit(after, lambda state: verbs.move(state, images, to, self.machine.images))
 
     def mark(self, cluster: int, what: str, *, after: int | None = None) -> Run:
         """Say what a cluster is: "not a class", "new", or the name of the known class that it is."""
-        return self._edit(after, lambda state: edits.mark(state, cluster, what))
+        return self._edit(after, lambda state: verbs.mark(state, cluster, what))
 
     def regroup(self, k: int, *, after: int | None = None) -> Run:
         """Divide all images of new classes into k clusters by their features, without training again.
@@ -216,7 +231,7 @@ class Run(RunFiles):
         Images that a person moved stay with the cluster she put them into; a cluster that stays mostly the same keeps its
         number and name.
         """
-        return self._edit(after, lambda state: edits.regroup(state, k, self.features))
+        return self._edit(after, lambda state: verbs.regroup(state, k, self.features))
 
     def undo(self, *, after: int | None = None) -> Run:
         """Take back the last edit that is in force."""
@@ -227,7 +242,7 @@ class Run(RunFiles):
         return self._edit(after, lambda _: {"do": "redo"})
 
     def _edit(self, after: int | None, make: Callable[[State], Entry]) -> Run:
-        edits.edit(self, self.path / JOURNAL, first_state(self.machine), after, make)
+        verbs.edit(self, after, self._states, make)
         return self
 
     # Writing the result

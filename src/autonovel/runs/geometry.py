@@ -50,7 +50,7 @@ def reduced(features: npt.NDArray[np.floating], components: int = COMPONENTS) ->
     for start in range(0, n, CHUNK):
         mean += np.asarray(features[start : start + CHUNK], dtype=np.float64).sum(0) / max(n, 1)
     for start in range(0, n, CHUNK):
-        part = np.asarray(features[start : start + CHUNK], dtype=np.float64) - mean
+        part = (np.asarray(features[start : start + CHUNK], dtype=np.float64) - mean).astype(np.float32)
         scatter += part.T @ part
     _, directions = np.linalg.eigh(scatter)
     directions = directions[:, ::-1][:, : min(components, width)]
@@ -70,7 +70,7 @@ def draw_map(features: npt.NDArray[np.floating], *, exact: int = MAP_EXACT, land
     the three of them that are nearest to it.
     """
     points = reduced(features)
-    if len(points) < 5:  # too few for t-SNE: the first two directions
+    if len(points) < 5 or points.shape[1] < 2 or not points.any():  # nothing for t-SNE to do
         places = np.zeros((len(points), 2), dtype=np.float32)
         places[:, : min(2, points.shape[1])] = points[:, :2]
         return _scaled(places)

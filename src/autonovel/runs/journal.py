@@ -6,14 +6,16 @@ import io
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from autonovel.errors import InputError, TrainingError
 from autonovel.runs.files import lock
 
+JOURNAL = "edits.jsonl"
 Entry = dict[str, Any]
+"""A line of the journal; ``do`` says which verb it is."""
 
 
 def read_entries(path: Path) -> list[Entry]:
@@ -29,21 +31,22 @@ class OpenJournal:
     """A journal that nobody else can add to while it is open."""
 
     def __init__(self, path: Path, file: io.FileIO) -> None:
-        self._file = file
+        self._path, self._file = path, file
         self.entries, self._end = _parse(file.readall(), path)
 
     def append(self, entry: Entry) -> None:
         """Add a line; it is on the disk when this returns."""
         line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-        self._cut()
-        try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-            os.fsync(self._file.fileno())
-        except OSError:
-            self._cut()  # a line that was not confirmed must not turn up later
-            raise
+        with _kept(self._path):
+            self._cut()
+            try:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._cut()  # a line that was not confirmed must not turn up later
+                raise
         self._end += len(line)
         self.entries.append(entry)
 
@@ -56,13 +59,22 @@ class OpenJournal:
 @contextmanager
 def open_journal(path: Path) -> Iterator[OpenJournal]:
     """Open a journal to add to it; waits while another process or thread does."""
-    try:
-        is_new = not path.exists()
-        with io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
+    with ExitStack() as stack:
+        with _kept(path):
+            is_new = not path.exists()
+            file = stack.enter_context(io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+"))
             lock(file, wait=True)
             if is_new:
                 _sync_folder(path.parent)
-            yield OpenJournal(path, file)
+            journal = OpenJournal(path, file)
+        yield journal
+
+
+@contextmanager
+def _kept(path: Path) -> Iterator[None]:
+    """Say in a sentence why an edit could not be kept."""
+    try:
+        yield
     except OSError as error:
         raise TrainingError(
             f"The edit could not be kept ({path}: {error.strerror or error}); make room or allow writing, and do it again."

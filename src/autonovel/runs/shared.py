@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from autonovel.machine.processes import World
     from autonovel.runs.weights import State
 
+T = TypeVar("T")
+
 
 class SharedRun(Run):
     """The run folder of several processes: the first one reads and writes it, and tells the others what it read.
@@ -28,6 +30,10 @@ class SharedRun(Run):
     def __init__(self, path: str | os.PathLike[str], world: World) -> None:
         super().__init__(path)
         self._world, self._own = world, Run(path)
+
+    def _keep(self, what: str, file: str, make: Callable[[], T]) -> T:
+        """Made anew each time, so that all processes ask the first one equally often."""
+        return make()
 
     @property
     def finished(self) -> bool:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from autonovel.runs.answers import MachineAnswers
+from autonovel.runs.journal import Entry
 
 Kind = Literal["new", "known", "not a class"]
-Entry = dict[str, Any]
-"""A line of the journal; ``do`` says which verb it is."""
 
 
 class Cluster(NamedTuple):
@@ -206,12 +205,13 @@ def _mark(state: State, entry: Entry) -> State:
 def _regroup(state: State, entry: Entry) -> State:
     found = np.array(entry["clusters"], dtype=np.int64)
     marks = {n: mark for n, mark in state.marks.items() if mark.kind != "new"}
+    named = {*marks, *entry["kept"]}  # another cluster may take the number of one that is gone, but not its name
     marks |= {number: Mark("new") for number in entry["numbers"]}
     return replace(
         state,
         group=np.where(found >= 0, found, state.group),
         marks=marks,
-        names={n: name for n, name in state.names.items() if n in marks},
+        names={n: name for n, name in state.names.items() if n in named},
         next_number=max(state.next_number, max(marks, default=-1) + 1),
     )
 

@@ -71,7 +71,9 @@ class Thumbnails:
         return self._opened(sheet).crop((x, y, x + self.side, y + self.side))
 
     def _open(self, number: int) -> Image.Image:
-        return Image.open(io.BytesIO(self.sheet(number)))
+        image = Image.open(io.BytesIO(self.sheet(number)))
+        image.load()  # now, not in whichever thread crops it first
+        return image
 
 
 def read_thumbnails(run: RunFiles) -> Thumbnails | None:

@@ -23,7 +23,7 @@ def divide(features: npt.NDArray[np.floating], k: int) -> Ints:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fewer distinct points than groups, which the caller sees
-        found = KMeans(k, n_init=10, random_state=0).fit_predict(np.asarray(features, dtype=np.float32))
+        found = KMeans(k, n_init=10, random_state=0).fit_predict(reduced(features))
     return largest_first(found)
 
 

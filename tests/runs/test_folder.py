@@ -1,0 +1,250 @@
+"""Reading a run folder: of this format and of the one before, without torch."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import autonovel as an
+from autonovel.errors import InputError, TrainingError
+from autonovel.runs.folder import Run, load
+from autonovel.runs.show import as_html
+from tests.runs.made import FORMAT_1, make_run
+
+GROUPS = [0, 0, 1, -1, 2, 2, 2, -2, 1, 0]
+
+
+def test_a_run_is_read_with_real_types(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", GROUPS)
+    assert run.finished
+    assert run.classes == ("cat", "dog", "new 0", "new 1", "new 2")
+    assert run.labels.tolist() == [2, 2, 3, 0, 4, 4, 4, 1, 3, 2]
+    assert run.labels.dtype == np.int64
+    assert run.predictions[0] == ("4.png", 0, "new 0", 0.5, False)
+    assert run.predictions[3] == ("7.png", None, "cat", 0.65, True)
+    assert [type(part) for part in run.predictions[4]] == [str, int, str, float, bool]
+    assert run.images[1] == ("1.png", "/photos/1.png", "1.png", "dog")
+    assert run.images[4].label is None
+    assert run.unlabelled.tolist() == list(range(4, 14))
+    assert [(c.number, c.name, c.kind, c.members.tolist()) for c in run.clusters] == [
+        (0, "new 0", "new", [0, 1, 9]),
+        (1, "new 1", "new", [2, 8]),
+        (2, "new 2", "new", [4, 5, 6]),
+        (-1, "cat", "known", [3]),
+        (-2, "dog", "known", [7]),
+    ]
+    assert run.names == {}
+    assert run.edits == []
+    assert not run.unlike.any()
+    assert run.labelled_features is None
+    assert run.probabilities is None
+    assert run.thumbnails is None
+
+
+def test_what_may_be_there_is_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", GROUPS)
+    run.write_rows("unlike.csv", ["image"], [["6.png"], ["9.png"]])
+    run.write_array("probabilities.npy", np.ones((10, 5), dtype=np.float16))
+    run.write_array("features-labelled.npy", np.ones((4, 6), dtype=np.float16))
+    assert np.flatnonzero(run.unlike).tolist() == [2, 5]
+    assert run.probabilities is not None
+    assert run.probabilities.shape == (10, 5)
+    assert run.labelled_features is not None
+    assert run.labelled_features.shape == (4, 6)
+
+
+def test_a_run_without_known_classes_and_with_an_empty_cluster(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 2, 2], known=(), labelled=0)
+    assert run.classes == ("new 0", "new 1", "new 2")
+    assert run.labels.tolist() == [0, 2, 2]
+    assert run.clusters[1].members.tolist() == []
+
+
+def test_odd_ids_come_back_as_they_were(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1])
+    odd = ['a "quoted", one.png', "two\nlines.png"]
+    run.write_predictions(p._replace(image=image) for p, image in zip(run.predictions, odd, strict=True))
+    assert [p.image for p in load(run.path).predictions] == odd
+
+
+def test_reading_a_run_does_not_import_torch(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", GROUPS)
+    run.write_thumbnails(np.zeros((14, 8, 8, 1), dtype=np.uint8))
+    code = """
+import sys
+import autonovel as an
+run = an.load(sys.argv[1])
+run.labels, run.predictions, run.images, run.clusters, run.typicality, run.neighbours(0), run.metrics, run.unlike
+run.thumbnails.image(0)
+run.name(0, "heron").merge(0, 1).split(0, 2).move([0], "cat").mark(2, "dog").regroup(2).undo().redo()
+run.map, run.show()
+heavy = {"torch", "autonovel.engine", "autonovel.methods", "autonovel.machine.processes"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code, run.path], check=True)
+    code = "import sys, autonovel as an; an.load(sys.argv[1]).labels; assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, run.path], check=True)
+
+
+def test_a_folder_of_format_1_opens_and_can_be_edited(tmp_path: Path) -> None:
+    shutil.copytree(FORMAT_1, tmp_path / "run")
+    before = (tmp_path / "run" / "predictions.csv").read_bytes()
+    run = an.load(tmp_path / "run")
+    assert run.summary["n_new"] == 5
+    assert run.classes == ("0", "1", "2", "3", "4", "new 0", "new 1", "new 2", "heron", "new 4")
+    sizes = np.bincount(run.labels, minlength=10)
+    assert sizes.tolist() == [0] * 5 + run.summary["cluster_sizes"]
+    assert run.names == {3: "heron"}
+    assert run.images == []
+    assert len(run.unlabelled) == 0
+    assert run.thumbnails is None
+    assert len(run.features) == len(run.labels) == len(run.typicality) == 896
+    assert run.metrics[-1]["stage"] == "joint"
+    run.name(1, "stork").merge(3, 4)
+    again = an.load(run.path)
+    assert again.names == {1: "stork", 3: "heron"}
+    assert again.classes[5:] == ("new 0", "stork", "new 2", "heron")
+    assert again.undo().undo().names == {3: "heron"}
+    assert (run.path / "predictions.csv").read_bytes() == before  # what the machine answered stays
+    assert json.loads((run.path / "names.json").read_text()) == {"3": "heron"}
+
+
+def test_a_later_format_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1])
+    config = run.config
+    run.write_json("config.json", {**config, "format": 3})
+    with pytest.raises(InputError, match="has format 3, and this version of autonovel reads up to 2"):
+        load(run.path)
+    with pytest.raises(InputError, match="has format 3"), Run(run.path).claim(config):
+        pass
+
+
+def test_no_run_an_unfinished_one_and_damaged_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="There is no run in"):
+        load(tmp_path)
+    run = make_run(tmp_path / "run", [0, 1])
+    (run.path / "summary.json").unlink()
+    for look in (lambda: run.summary, lambda: run.labels, lambda: run.name(0, "heron")):
+        with pytest.raises(InputError, match="is not finished; run the same command again"):
+            look()
+    run.write_json("summary.json", {"n_new": 3})
+    for text, why in [
+        ("image,cluster\na,0\n", "its header is 'image,cluster'"),
+        ("image,cluster,name,probability,known\na,0,new 0,0.5\n", "damaged"),
+        ("image,cluster,name,probability,known\na,0,new 0,0.5,0\nb,1\n", "damaged"),
+        ("image,cluster,name,probability,known\na,,,0.5,0\n", "neither a cluster nor a known class"),
+        ("image,cluster,name,probability,known\na,,owl,0.5,1\n", "damaged .'owl'"),
+        ("image,cluster,name,probability,known\na,x,new,0.5,0\n", "damaged"),
+    ]:
+        (run.path / "predictions.csv").write_text(text)
+        with pytest.raises(InputError, match=why):
+            load(run.path).labels  # noqa: B018
+    (run.path / "predictions.csv").unlink()
+    with pytest.raises(InputError, match="There is no predictions.csv"):
+        load(run.path).labels  # noqa: B018
+
+
+def test_a_new_folder_carries_its_format(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    with run.claim({"run": {"seed": 0}}):
+        assert run.config == {"format": 2, "run": {"seed": 0}}
+
+
+def test_a_setting_that_an_older_folder_lacks_has_its_default_there(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    with run.claim({"run": {"recipe": {"joint": {"epochs": 5}}, "seed": 0}}):
+        pass
+    now = {"run": {"recipe": {"joint": {"epochs": 5, "momentum": 0.9}, "pile": ("new", "mixed")}, "seed": 0}}
+    defaults = {"recipe": {"joint": {"epochs": 100, "momentum": 0.9}, "pile": ("new", "mixed")}}
+    with run.claim(now, defaults):
+        pass
+    with pytest.raises(InputError, match="recipe.joint.momentum is None there, 0.9 now"), run.claim(now):
+        pass
+    now["run"]["recipe"]["joint"]["momentum"] = 0.5
+    with pytest.raises(InputError, match="recipe.joint.momentum is 0.9 there, 0.5 now"), run.claim(now, defaults):
+        pass
+    now["run"]["recipe"]["joint"] = {"epochs": 100, "momentum": 0.9}
+    with pytest.raises(InputError, match="recipe.joint.epochs is 5 there, 100 now"), run.claim(now, defaults):
+        pass
+
+
+def test_two_processes_in_one_folder_are_noticed(tmp_path: Path) -> None:
+    run, config = Run(tmp_path / "run"), {"run": {}}
+    with (
+        run.claim(config),
+        pytest.raises(InputError, match="Another process is working in"),
+        Run(run.path).claim(config),
+    ):
+        pass
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1])
+    before = (run.path / "predictions.csv").read_bytes()
+
+    def rows():
+        yield ("a", 0)
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        run.write_rows("predictions.csv", ("image", "cluster"), rows())
+    assert (run.path / "predictions.csv").read_bytes() == before
+    assert not [entry for entry in run.path.iterdir() if entry.name.endswith(".part")]
+    with pytest.raises(TrainingError, match="cannot be written .*make room for it"):
+        run.write_json("config.json/x", {})
+
+
+def test_the_map_is_made_once(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0] * 20 + [1] * 20 + [2] * 20)
+    first = np.array(run.map)
+    assert first.shape == (60, 2)
+    assert first.dtype == np.float32
+    assert run.has("map.npy")
+    run.write_array("map.npy", first + 1)
+    np.testing.assert_array_equal(run.map, first + 1)
+    centres = np.stack([first[run.labels == label].mean(0) for label in (2, 3, 4)])
+    nearest = np.linalg.norm(first[:, None] - centres, axis=2).argmin(1)
+    assert nearest.tolist() == (run.labels - 2).tolist()
+
+
+def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", GROUPS).name(1, "heron")
+    table = run.to_pandas()
+    assert table.columns.tolist() == ["image", "cluster", "name", "probability", "known"]
+    assert table["cluster"].isna().tolist() == [p.known for p in run.predictions]
+    assert table[table["name"] == "heron"]["image"].tolist() == ["6.png", "12.png"]
+    assert "<td>&lt;b&gt;</td>" in as_html(run.name(0, "<b>"))
+    run.show()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["cluster", "name", "kind", "images", "mean", "probability"]
+    assert lines[2].split() == ["1", "heron", "new", "2", "0.75"]
+
+
+def test_50_000_images_open_in_well_under_a_second(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", np.random.default_rng(0).integers(-2, 40, 50_000).tolist(), n_new=40)
+    started = time.process_time()
+    run = load(tmp_path / "run")
+    found = len(run.predictions), len(run.images), len(run.clusters), len(run.labels)
+    seconds = time.process_time() - started
+    assert found == (50_000, 50_004, 42, 50_000)
+    assert seconds < 1, seconds
+
+
+def test_what_is_kept_follows_the_files(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", GROUPS)
+    before = run.typicality
+    assert run.typicality is before
+    load(run.path).move([0], 1)  # by somebody else
+    assert run.labels[0] == 3
+    assert run.typicality.tolist() != before.tolist()
+    make_run(tmp_path / "run", [*GROUPS, 1])
+    run.remove("edits.jsonl")
+    assert len(run.labels) == len(run.predictions) == len(run.unlabelled) == len(run.unlike) == 11
+    run.remove("features.npy")
+    with pytest.raises(InputError, match="There is no features.npy"):
+        run.split(0)

@@ -1,0 +1,120 @@
+"""The journal: what was confirmed is there, whatever happens."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from autonovel.errors import InputError
+from autonovel.runs.folder import load
+from autonovel.runs.journal import open_journal, read_entries
+from tests.runs.made import make_run
+
+LINE = '{"do":"name","cluster":0,"name":"heron"}\n'
+
+
+@pytest.mark.parametrize(
+    "rest", ['{"do":"na', '{"do":"name","cluster":0,"name":"x"}', "\x00\x00\x00", "nonsense\n", "[1]\n"]
+)
+def test_a_line_that_a_crash_cut_off_is_ignored_and_overwritten(tmp_path: Path, rest: str) -> None:
+    path = tmp_path / "edits.jsonl"
+    path.write_text(LINE + rest)
+    assert read_entries(path) == [json.loads(LINE)]
+    with open_journal(path) as journal:
+        assert journal.entries == [json.loads(LINE)]
+        journal.append({"do": "undo"})
+    assert path.read_text() == LINE + '{"do":"undo"}\n'
+
+
+def test_damage_before_the_last_line_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "edits.jsonl"
+    path.write_text(LINE + "nonsense\n" + LINE)
+    with pytest.raises(InputError, match=r"Line 2 of .*edits.jsonl is damaged"):
+        read_entries(path)
+
+
+def test_edits_of_another_run_are_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1])
+    (run.path / "edits.jsonl").write_text('{"do":"move","rows":[7],"cluster":0}\n')
+    with pytest.raises(InputError, match="do not fit its predictions.csv"):
+        run.labels  # noqa: B018
+    (run.path / "edits.jsonl").write_text('{"do":"fly"}\n')
+    with pytest.raises(InputError, match="do not fit its predictions.csv"):
+        load(run.path).classes  # noqa: B018
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from autonovel.errors import TrainingError
+from autonovel.runs.journal import open_journal
+path = Path(sys.argv[1])
+with open_journal(path) as journal:
+    journal.append({"do": "undo"})
+before = path.read_bytes()
+resource.setrlimit(resource.RLIMIT_FSIZE, (30, 30))
+try:
+    with open_journal(path) as journal:
+        journal.append({"do": "name", "cluster": 0, "name": "heron"})
+except TrainingError as error:
+    print(error)
+assert path.read_bytes() == before
+"""
+
+
+def test_a_full_disk_is_said_and_leaves_no_half_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path / "edits.jsonl"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "The edit could not be kept" in done.stdout
+    assert "do it again" in done.stdout
+
+
+def test_threads_and_processes_take_turns(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1, 2] * 4)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda i: load(run.path).name(0, f"name {i}"), range(40)))
+    assert sorted(entry["name"] for entry in run.edits) == sorted(f"name {i}" for i in range(40))
+    assert json.loads((run.path / "names.json").read_text()) == {"0": run.names[0]}
+
+
+NAMING = """
+import itertools, sys
+import autonovel as an
+run = an.load(sys.argv[1])
+for i in itertools.count():
+    run.name(i % 3, f"{sys.argv[2]} {i}")
+    print(f"{sys.argv[2]} {i}", flush=True)
+"""
+
+
+def test_what_was_confirmed_survives_kill_9(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1, 2] * 4)
+    chance = random.Random(0)
+    confirmed: list[str] = []
+    for attempt in range(15):
+        process = subprocess.Popen(
+            [sys.executable, "-c", NAMING, run.path, f"try {attempt}"], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.05))
+        os.kill(process.pid, signal.SIGKILL)
+        rest = process.stdout.read()
+        process.wait()
+        confirmed += [line for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")]
+    assert len(confirmed) > 15
+    kept = [entry["name"] for entry in load(run.path).edits]
+    wanted = [line.rstrip("\n") for line in confirmed]
+    assert [name for name in kept if name in set(wanted)] == wanted
+    assert len(kept) <= len(wanted) + 15  # at most one each that was kept and not told any more
+    run.name(0, "heron")
+    assert load(run.path).names[0] == "heron"

@@ -1,0 +1,50 @@
+"""Tensors in a run folder."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from autonovel.errors import InputError
+from autonovel.runs.folder import Run
+from autonovel.runs.weights import StageCheckpoint, read_metadata, read_tensors, write_tensors
+from tests.runs.made import FORMAT_1
+
+
+def test_tensors_come_back(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    state = {"a": torch.arange(6.0).reshape(2, 3).t(), "b": torch.tensor(3)}
+    write_tensors(run, "joint.safetensors", state, {"seconds": "1.5"})
+    found, metadata = read_tensors(run, "joint.safetensors")
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[key], state[key]) for key in state)
+    assert metadata == read_metadata(run, "joint.safetensors") == {"seconds": "1.5"}
+    assert (run.path / "joint.safetensors").stat().st_mode & 0o044 == 0o044  # others may read it, as the other files
+
+
+def test_the_state_of_a_stage(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    checkpoint = StageCheckpoint(run, "joint")
+    assert checkpoint.epochs_done == 0
+    assert checkpoint.load() is None
+    checkpoint.save({"a": torch.ones(1000)}, 7)
+    assert checkpoint.epochs_done == 7
+    loaded = checkpoint.load()
+    assert loaded is not None
+    assert loaded[1] == 7
+    checkpoint.clear()
+    assert checkpoint.epochs_done == 0
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    (tmp_path / "joint.safetensors").write_bytes(b"cut off")
+    for read in (read_tensors, read_metadata):
+        with pytest.raises(InputError, match=r"joint.safetensors cannot be read .*delete it to compute it again"):
+            read(run, "joint.safetensors")
+
+
+def test_weights_of_format_1_are_read() -> None:
+    state, metadata = Run(FORMAT_1).read_tensors("joint.safetensors")
+    assert float(metadata["seconds"]) > 0
+    assert any(key.startswith("heads.") for key in state)
