@@ -311,13 +311,21 @@ def test_light_and_dark_are_readable(open_tab: OpenTab, run: Run, scheme: str) -
     assert lightness > 230 if scheme == "light" else lightness < 40
     for address in ("#/", "#/cluster/0", "#/map", "#/search/digit"):
         page.evaluate(f"location.hash = '{address}'")
-        page.wait_for_timeout(250)
+        page.wait_for_selector({"#/": ".card", "#/map": ".legend a"}.get(address, ".tile"))
         assert page.evaluate(CONTRAST) == [], address
         assert page.evaluate(NAMELESS) == [], address
         assert axe(page) == [], address
-    page.keyboard.press("?")
-    assert page.evaluate(CONTRAST) == []
-    assert axe(page) == []
+    page.evaluate("location.hash = '#/cluster/0'")
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("ArrowRight")
+    for key in ("n", "s", "m", "k", "?", "Enter"):  # the last one opens the image that has the focus
+        page.keyboard.press(key)
+        page.locator("dialog[open] .detail dl" if key == "Enter" else "dialog[open]").wait_for()
+        assert page.evaluate(CONTRAST) == [], key
+        assert page.evaluate(NAMELESS) == [], key
+        assert axe(page) == [], key
+        page.keyboard.press("Escape")
+        page.locator("dialog").wait_for(state="detached")
 
 
 def axe(page: Any) -> list[str]:

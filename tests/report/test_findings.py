@@ -16,14 +16,15 @@ from autonovel.runs.folder import Run, load
 def made(rows: np.ndarray, number: int = 0, *, sure: float = 0.9) -> Shown:
     n = len(rows)
     return Shown(
-        number,
-        f"new {number}",
-        "new",
-        False,
-        rows,
-        np.linspace(1, 0.1, n).astype("f4"),
-        np.full(n, sure, "f4"),
-        "#000000",
+        number=number,
+        name=f"new {number}",
+        kind="new",
+        named=False,
+        members=np.sort(rows),
+        rows=rows,
+        typicality=np.linspace(1, 0.1, n).astype("f4"),
+        probability=np.full(n, sure, "f4"),
+        colour="#000000",
     )
 
 

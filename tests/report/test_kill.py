@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -23,17 +24,33 @@ serve(load(sys.argv[1]), open_page=False)
 """
 
 
+def started(run: Run) -> tuple[subprocess.Popen[str], Client]:
+    """A server in a process of its own, and a client that has entered."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(run.path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    client = Client(next(word for word in server.stdout.readline().split() if word.startswith("http")))
+    client.enter()
+    return server, client
+
+
+def test_ctrl_c_ends_it_without_a_word(run: Run) -> None:
+    server, client = started(run)
+    assert client.edit(do="name", cluster=0, name="heron", after=0).status == 200
+    server.send_signal(signal.SIGINT)
+    assert server.communicate(timeout=20) == ("", "")
+    assert server.returncode == 0
+    assert load(run.path).names == {0: "heron"}
+
+
 def test_every_confirmed_name_survives_kill_9(run: Run) -> None:
     chance = random.Random(0)
     confirmed: dict[int, str] = {}
     asked: dict[int, str] = {}
     total = 0
     for attempt in range(KILLS):
-        server = subprocess.Popen([sys.executable, "-c", SERVE, str(run.path)], stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
-        client = Client(url)
-        client.enter()
+        server, client = started(run)
         edits = client.get("/api/run").json["edits"]
         killer = threading.Timer(chance.uniform(0.0, 0.25), server.kill)
         killer.start()
@@ -51,8 +68,8 @@ def test_every_confirmed_name_survives_kill_9(run: Run) -> None:
         except (OSError, http.client.HTTPException):
             pass  # killed: the name asked for last was not confirmed, and may be there or not
         killer.join()
-        server.stdout.close()
-        assert server.wait() == -9
+        server.communicate(timeout=20)
+        assert server.returncode == -signal.SIGKILL
         found = load(run.path).names
         for cluster, name in confirmed.items():
             assert found[cluster] in (name, asked[cluster])

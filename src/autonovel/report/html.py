@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.report.charts import Chart, Line, line_chart
-from autonovel.report.clusters import Pictures, Shown, pick, shown_clusters
+from autonovel.report.clusters import Pictures, Shown, pick, shown_clusters, shown_names
 from autonovel.report.findings import find, labelled_groups, nearest_known
 from autonovel.report.pages import TEMPLATES, render
 from autonovel.report.session import unit_square
@@ -53,6 +54,7 @@ def write_report(run: Run) -> Path:
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         title=run.path.resolve().name,
+        command=f"autonovel browse {shlex.quote(str(run.path))}",
         result=describe_result(run, clusters),
         findings=find(run, clusters),
         clusters=describe_clusters(run, clusters, pictures),
@@ -121,7 +123,7 @@ def describe_clusters(run: Run, clusters: Sequence[Shown], pictures: Pictures) -
     shown = clusters[:MOST_CLUSTERS]
     each = max(3, min(24, _affordable(pictures, MOST_PICTURES) // max(1, len(shown))))
     typical, others = math.ceil(each / 2), each // 4
-    names = run.machine.images
+    names = shown_names(run)
     near = nearest_known(run, shown)
     known = _known_pictures(run, pictures, {name for line in near for name, _ in line})
     matched = run.summary.get("matched", {}) if not run.edits else {}
@@ -191,7 +193,7 @@ def describe_map(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> dic
     hovered = usable[
         np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)
     ]
-    names = run.machine.images
+    names = shown_names(run)
     return {
         "total": len(names),
         "shown": len(rows),

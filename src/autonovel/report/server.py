@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
@@ -87,7 +88,8 @@ def serve(run: Run, *, port: int = 0, open_page: bool = True) -> None:
         import webbrowser
 
         threading.Thread(target=webbrowser.open, args=(site.url,), daemon=True).start()
-    site.run()
+    with suppress(KeyboardInterrupt):  # how a person ends it
+        site.run()
 
 
 def _listen(port: int) -> socket.socket:

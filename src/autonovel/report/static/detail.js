@@ -41,7 +41,7 @@ export async function showImage(grid, position) {
             ...[
               ["Now in", known.cluster],
               ["The machine said", `${known.said} (${percent(known.probability)} sure)`],
-              known.path && known.path !== known.name ? ["File", known.path] : null,
+              known.id !== known.name ? ["Id", known.id] : null,
               known.unlike ? ["Note", "unlike anything seen in training"] : null,
             ].filter(Boolean).map(([term, text]) => h("div", {}, h("dt", {}, term), h("dd", {}, text))),
           ),
