@@ -92,7 +92,7 @@ def read_answers(run: RunFiles) -> MachineAnswers:
     return MachineAnswers(
         classes,
         n_new,
-        images,
+        tuple(images),
         group,
         probability,
         {cluster: name for cluster, name in given.items() if name != f"new {cluster}"},

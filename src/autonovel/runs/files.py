@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,7 +49,7 @@ class RunFiles:
             raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
         return content
 
-    def read_columns(self, name: str, header: Sequence[str]) -> list[tuple[str, ...]]:
+    def read_columns(self, name: str, header: Sequence[str]) -> list[list[str]]:
         """The columns of a CSV file; the file must have this header."""
         try:
             with (self.path / name).open(newline="", encoding="utf-8") as file:
@@ -57,14 +58,18 @@ class RunFiles:
                     raise InputError(
                         f"The file {self.path / name} is damaged (its header is {','.join(found)!r}, not {','.join(header)!r})."
                     )
-                columns = list(zip(header, *rows, strict=True))
+                columns: list[list[str]] = [[] for _ in header]
+                # in parts: a million short lists at once would cost more to look after than to read
+                while part := list(islice(rows, 10_000)):
+                    for column, (_, *values) in zip(columns, zip(header, *part, strict=True), strict=True):
+                        column += values
         except FileNotFoundError as error:
             raise InputError(f"There is no {name} in {self.path}; is the run finished?") from error
         except (ValueError, csv.Error) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
-        return [column[1:] for column in columns]
+        return columns
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
