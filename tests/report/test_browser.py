@@ -18,6 +18,8 @@ from tests.report.made import HOSTILE
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 AXE = os.environ.get("AUTONOVEL_AXE", "")
 """A copy of axe.min.js (``npm pack axe-core``), where the accessibility rules should be run too."""
+SCREENSHOTS = os.environ.get("AUTONOVEL_SCREENSHOTS", "")
+"""A folder for pictures of the page, for the documentation and to look at."""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
@@ -75,6 +77,12 @@ def said(page: Any, text: str) -> None:
     page.locator("#notices", has_text=text).wait_for()
 
 
+def shoot(page: Any, name: str) -> None:
+    if SCREENSHOTS:
+        page.wait_for_timeout(300)  # until the contact sheets are decoded
+        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
+
+
 def test_name_with_the_mouse_and_reload(open_tab: OpenTab, run: Run) -> None:
     page = open_tab()
     assert page.locator("h1").inner_text() == f"5 new classes in {len(run.machine.images)} images"
@@ -85,7 +93,7 @@ def test_name_with_the_mouse_and_reload(open_tab: OpenTab, run: Run) -> None:
     said(page, "Named “grey heron”.")
     assert load(run.path).names == {0: "grey heron"}
     page.reload()
-    assert card(page, 0).locator(".name").inner_text() == "grey heron"
+    assert card(page, 0).locator(".name").text_content() == "grey heron"
 
 
 def test_names_with_the_keyboard_alone(open_tab: OpenTab, run: Run) -> None:
@@ -153,7 +161,7 @@ def test_split_and_mark(open_tab: OpenTab, run: Run) -> None:
     page.get_by_role("button", name="Save").click()
     said(page, "Marked as no class.")
     page.get_by_role("link", name="All clusters").click()
-    assert card(page, 2).locator(".badge").inner_text() == "not a class"
+    assert card(page, 2).locator(".badge").text_content() == "not a class"
     card(page, 5).get_by_role("link").click()
     page.keyboard.press("k")
     page.get_by_role("radio", name="3 a class that was known before").check()
@@ -228,16 +236,22 @@ def test_lasso_on_the_map(open_tab: OpenTab, run: Run) -> None:
 def test_two_tabs(open_tab: OpenTab, run: Run) -> None:
     one = open_tab(allow="409")
     two = open_tab(beside=one)
-    card(one, 0).get_by_role("button", name="Name").click()
-    one.keyboard.type("heron")
-    # the second tab is the one in front: only a change of the first, not looked at yet, makes them differ
-    load(run.path).name(0, "stork")
+    for page, name in ((one, "heron"), (two, "stork")):  # both have begun before either is finished
+        card(page, 0).get_by_role("button", name="Name").click()
+        page.keyboard.type(name)
+    two.keyboard.press("Enter")
+    said(two, "Named “stork”.")
     one.keyboard.press("Enter")
     said(one, "nothing was done")
     card(one, 0).get_by_text("stork").wait_for()
-    two.evaluate("window.dispatchEvent(new Event('focus'))")
-    card(two, 0).get_by_text("stork").wait_for()
     assert load(run.path).names == {0: "stork"}
+    card(one, 1).get_by_role("button", name="Name").click()  # it knows the latest now
+    one.keyboard.type("egret")
+    one.keyboard.press("Enter")
+    said(one, "Named “egret”.")
+    two.evaluate("window.dispatchEvent(new Event('focus'))")  # the person comes back to the other tab
+    card(two, 1).get_by_text("egret").wait_for()
+    assert load(run.path).names == {0: "stork", 1: "egret"}
 
 
 def test_search_and_hostile_names(open_tab: OpenTab, run: Run) -> None:
@@ -245,7 +259,7 @@ def test_search_and_hostile_names(open_tab: OpenTab, run: Run) -> None:
     run.name(0, name)
     page = open_tab()
     page.on("dialog", lambda dialog: pytest.fail("a name was run as a script"))
-    assert card(page, 0).locator(".name").inner_text() == name
+    assert card(page, 0).locator(".name").text_content() == name
     page.keyboard.press("/")
     page.keyboard.type("<script")
     page.keyboard.press("Enter")
@@ -292,6 +306,7 @@ def test_phone(open_tab: OpenTab, run: Run) -> None:
             "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 391).length"
         )
         assert wide == 0, address
+        shoot(page, f"phone-{address[2:].partition('/')[0] or 'clusters'}")
     page.evaluate("location.hash = '#/cluster/0'")
     page.locator(".tile-open").first.tap()
     page.get_by_role("dialog", name="Image").get_by_role("button", name="Close").tap()
@@ -312,6 +327,7 @@ def test_light_and_dark_are_readable(open_tab: OpenTab, run: Run, scheme: str) -
     for address in ("#/", "#/cluster/0", "#/map", "#/search/digit"):
         page.evaluate(f"location.hash = '{address}'")
         page.wait_for_selector({"#/": ".card", "#/map": ".legend a"}.get(address, ".tile"))
+        shoot(page, f"{scheme}-{address[2:].partition('/')[0] or 'clusters'}")
         assert page.evaluate(CONTRAST) == [], address
         assert page.evaluate(NAMELESS) == [], address
         assert axe(page) == [], address
@@ -321,6 +337,9 @@ def test_light_and_dark_are_readable(open_tab: OpenTab, run: Run, scheme: str) -
     for key in ("n", "s", "m", "k", "?", "Enter"):  # the last one opens the image that has the focus
         page.keyboard.press(key)
         page.locator("dialog[open] .detail dl" if key == "Enter" else "dialog[open]").wait_for()
+        shoot(
+            page, f"{scheme}-{ {'n': 'name', 's': 'split', 'm': 'merge', 'k': 'mark', '?': 'keys'}.get(key, 'image') }"
+        )
         assert page.evaluate(CONTRAST) == [], key
         assert page.evaluate(NAMELESS) == [], key
         assert axe(page) == [], key

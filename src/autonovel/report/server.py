@@ -104,69 +104,78 @@ def _listen(port: int) -> socket.socket:
     return listening
 
 
-def make_app(session: Session) -> Starlette:
-    """The pages and answers of a session, without any protection: :class:`Guard` goes around it."""
+class _Answers:
+    """What the server answers to each address."""
 
-    def page(request: Request) -> Response:
-        path = session.run.path.resolve()
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def page(self, request: Request) -> Response:
+        path = self._session.run.path.resolve()
         return HTMLResponse(render("browse.html", title=path.name, path=str(path)))
 
-    def state(request: Request) -> Response:
-        return JSONResponse(session.state())
+    def state(self, request: Request) -> Response:
+        return JSONResponse(self._session.state())
 
-    def cells(request: Request) -> Response:
-        return Response(session.cells.astype("<i4").tobytes(), media_type="application/octet-stream")
+    def cells(self, request: Request) -> Response:
+        return Response(self._session.cells.astype("<i4").tobytes(), media_type="application/octet-stream")
 
-    def cluster(request: Request) -> Response:
+    def cluster(self, request: Request) -> Response:
         order = request.query_params.get("order", "typical")
         if order not in get_args(Order):
             raise KeyError(order)
-        return JSONResponse(session.images_of(_signed(request.path_params["number"]), order))  # type: ignore[arg-type]
+        number = _signed(request.path_params["number"])
+        return JSONResponse(self._session.images_of(number, order))  # type: ignore[arg-type]
 
-    def image(request: Request) -> Response:
-        return JSONResponse(session.image(request.path_params["row"]))
+    def image(self, request: Request) -> Response:
+        return JSONResponse(self._session.image(request.path_params["row"]))
 
-    def search(request: Request) -> Response:
-        return JSONResponse(session.search(request.query_params.get("text", "")))
+    def search(self, request: Request) -> Response:
+        return JSONResponse(self._session.search(request.query_params.get("text", "")))
 
-    def points(request: Request) -> Response:
-        return Response(session.map(), media_type="application/octet-stream")
+    def map(self, request: Request) -> Response:
+        return Response(self._session.map(), media_type="application/octet-stream")
 
-    def sheet(request: Request) -> Response:
-        return _jpeg(session.sheet(request.path_params["number"]))
+    def sheet(self, request: Request) -> Response:
+        return _jpeg(self._session.sheet(request.path_params["number"]))
 
-    def picture(request: Request) -> Response:
-        return _jpeg(session.picture(request.path_params["row"]))
+    def picture(self, request: Request) -> Response:
+        return _jpeg(self._session.picture(request.path_params["row"]))
 
-    def table(request: Request) -> Response:
+    def table(self, request: Request) -> Response:
         saved = {"Content-Disposition": 'attachment; filename="classes.csv"'}
-        return StreamingResponse(session.table(), media_type="text/csv; charset=utf-8", headers=saved)
+        return StreamingResponse(self._session.table(), media_type="text/csv; charset=utf-8", headers=saved)
 
-    async def edit(request: Request) -> Response:
+    async def edit(self, request: Request) -> Response:
         wish = await _body(request)
 
         def change() -> Response:
-            session.edit(wish)
-            return JSONResponse(session.state())
+            self._session.edit(wish)
+            return JSONResponse(self._session.state())
 
         return await run_in_threadpool(_answered(change))
+
+
+def make_app(session: Session) -> Starlette:
+    """The pages and answers of a session, without any protection: :class:`Guard` goes around it."""
 
     def get(path: str, answer: Callable[[Request], Response]) -> Route:
         return Route(path, lambda request: _answered(lambda: answer(request))(), methods=["GET"])
 
+    answers = _Answers(session)
     return Starlette(
         routes=[
-            get("/", page),
-            get("/api/run", state),
-            get("/api/cells", cells),
-            get("/api/clusters/{number:str}", cluster),
-            get("/api/images/{row:int}", image),
-            get("/api/search", search),
-            get("/api/map", points),
-            get("/api/export.csv", table),
-            get("/sheets/{version:str}/{number:int}.jpg", sheet),
-            get("/pictures/{version:str}/{row:int}.jpg", picture),
-            Route("/api/edit", edit, methods=["POST"]),
+            get("/", answers.page),
+            get("/api/run", answers.state),
+            get("/api/cells", answers.cells),
+            get("/api/clusters/{number:str}", answers.cluster),
+            get("/api/images/{row:int}", answers.image),
+            get("/api/search", answers.search),
+            get("/api/map", answers.map),
+            get("/api/export.csv", answers.table),
+            get("/sheets/{version:str}/{number:int}.jpg", answers.sheet),
+            get("/pictures/{version:str}/{row:int}.jpg", answers.picture),
+            Route("/api/edit", answers.edit, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
