@@ -57,6 +57,8 @@ class Site:
         config.timeout_graceful_shutdown = 2
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
+        # read the folder while the browser opens; what cannot be read is said when the page asks for it
+        threading.Thread(target=_answered(lambda: JSONResponse(session.state())), daemon=True).start()
 
     def run(self) -> None:
         """Serve until interrupted."""
