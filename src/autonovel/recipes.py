@@ -114,7 +114,9 @@ def _folder(preset: str) -> Recipe:
         best,
         name="folder",
         method="auto",
+        pile="auto",
         model=replace(best.model, backbone="auto", width=0),
+        estimate=Estimate(method="judges"),
         supervised=replace(best.supervised, batch=0, augment=strong),
         joint=replace(best.joint, batch=0, lr=0.0, augment=strong),
     )

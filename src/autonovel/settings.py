@@ -171,9 +171,10 @@ class Supervised(Training):
 class Estimate:
     """How the number of new classes is estimated, where it is not given."""
 
-    method: Literal["calibrated", "paper", "silhouette"] = "calibrated"
+    method: Literal["calibrated", "paper", "silhouette", "judges"] = "calibrated"
     """calibrated: a tree cut where a cut is right for known classes that training has not seen. paper: the paper's
-    Algorithm 1. silhouette: needs no known classes."""
+    Algorithm 1. silhouette: needs no known classes. judges: silhouette, repeatability and tree, of which the middle one
+    decides."""
     max_new: int = 100
     """The largest number to consider."""
     probe_share: float = 0.25

@@ -80,7 +80,7 @@ def _choose_method(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
         )
     elif is_pretrained(backbone):
         return replace(recipe, method="features")
-    return replace(recipe, method="autonovel")
+    return replace(recipe, method="scratch")
 
 
 def is_pretrained(backbone: str) -> bool:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.kmeans import check_features, kmeans
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.points import check_features
 
 COMPONENTS = 128
 SHRINK = 0.5
