@@ -52,7 +52,9 @@ class FeatureModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as tensors, to be stored."""
-        numbers = torch.tensor([float(self.n_known), self.sharpness, self.doubt, self.least_similar], dtype=torch.float64)
+        numbers = torch.tensor(
+            [float(self.n_known), self.sharpness, self.doubt, self.least_similar], dtype=torch.float64
+        )
         return {"mean": self.space.mean, "matrix": self.space.matrix, "centres": self.centres, "numbers": numbers}
 
     @classmethod
@@ -116,7 +118,8 @@ def answer_from_features(
     fresh = free[~is_old]
     if len(fresh) < max(2, n_new or 0):
         raise InputError(
-            f"{len(fresh)} images of the pile look new, too few for {n_new or 2} new classes; say that the pile is new, or give more."
+            f"{len(fresh)} images of the pile look new, too few for {n_new or 2} new classes; "
+            "say that the pile is new, or give more images."
         )
     count = count_classes(known, labels, fresh, max_new=max_new, seed=seed) if n_new is None or check_number else None
     k = n_new if n_new is not None else count.n_new if count else 1
@@ -132,11 +135,18 @@ def answer_from_features(
         notes += count.notes
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)
-    rows = _joint(points, centres, groups, trial.calibration, known_calibration, old if is_old.any() else None, is_old, n_known)
+    rows = _joint(
+        points, centres, groups, trial.calibration, known_calibration, old if is_old.any() else None, is_old, n_known
+    )
     least = least_similar(known_points, labels, seed=seed)
     model = FeatureModel(space, centres, n_known, SHARPNESS * known_calibration.power, trial.calibration.doubt, least)
     unlike = (points @ centres.T).amax(1) < least
-    how_sure = {"known": known_report, "new": trial.report, "stability": groups.stability, "known_problems": trial.scores}
+    how_sure = {
+        "known": known_report,
+        "new": trial.report,
+        "stability": groups.stability,
+        "known_problems": trial.scores,
+    }
     method: Literal["learned", "plain"] = "plain" if trial.plain else "learned"
     return FeatureAnswer(k, count, rows.argmax(1), rows, is_old, unlike, model, method, tuple(notes), how_sure)
 
@@ -145,7 +155,9 @@ def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, pile_kind: str) -> 
     check_features(labelled, "Features of labelled images")
     check_features(pile, "Features of the pile")
     if labelled.shape[1] != pile.shape[1]:
-        raise InputError(f"Labelled images have {labelled.shape[1]} features and the pile {pile.shape[1]}; they must be the same.")
+        raise InputError(
+            f"Labelled images have {labelled.shape[1]} features and the pile {pile.shape[1]}; they must be the same."
+        )
     if pile_kind not in ("new", "mixed", "auto"):
         raise InputError(f"There is no kind of pile {pile_kind!r}; choose new, mixed or auto.")
     if labels.shape != (len(labelled),) or labels.is_floating_point():
@@ -194,7 +206,9 @@ def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
         accuracy["plain"].append(cluster_accuracy(truth.cpu().numpy(), plain.cpu().numpy()))
     scores = {name: sum(values) / len(values) for name, values in accuracy.items()}
     # each problem is judged by what the others teach
-    judged = [fit_calibration(problems[:i] + problems[i + 1 :]).apply(votes).amax(1) for i, (votes, _) in enumerate(problems)]
+    judged = [
+        fit_calibration(problems[:i] + problems[i + 1 :]).apply(votes).amax(1) for i, (votes, _) in enumerate(problems)
+    ]
     how = f"{PROBE_PROBLEMS} problems with {n_probes} of the {n_known} known classes taken for new, each judged by the others"
     report = reliability(torch.cat(judged), torch.cat([right for _, right in problems]), how)
     plain_is_better = scores["plain"] > scores["learned"] + WORSE

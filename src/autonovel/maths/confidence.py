@@ -46,7 +46,9 @@ def _surprise(top: Tensor, right: Tensor) -> float:
 def expected_calibration_error(probability: Tensor, right: Tensor, bins: int = BINS) -> float:
     """Mean gap between the probability of an answer and how often it is right, over bins of equal width."""
     place = (probability * bins).long().clamp(0, bins - 1)
-    gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, place.cpu(), (right.double() - probability.double()).cpu())
+    gap = torch.zeros(bins, dtype=torch.float64).index_add_(
+        0, place.cpu(), (right.double() - probability.double()).cpu()
+    )
     return gap.abs().sum().item() / max(1, len(probability))
 
 

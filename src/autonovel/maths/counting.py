@@ -79,7 +79,11 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
         )
     elif interval is not None:
         interval = min(interval[0], n_new), max(interval[1], n_new)
-    curve = {"k": [float(k) for k in numbers], "silhouette": list(apart.values()), "repeatability": list(repeat.values())}
+    curve = {
+        "k": [float(k) for k in numbers],
+        "silhouette": list(apart.values()),
+        "repeatability": list(repeat.values()),
+    }
     return Count(n_new, interval, curve, second_peak(apart), answers, tuple(notes))
 
 

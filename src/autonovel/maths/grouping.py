@@ -97,4 +97,3 @@ def matched(reference: Tensor, groups: Tensor, k: int) -> Tensor:
 def compose(axes: Space, matrix: Tensor) -> Space:
     """The space of `axes` followed by `matrix`, as one affine map."""
     return Space(axes.mean, axes.matrix @ matrix)
-

@@ -53,7 +53,11 @@ def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -
     """Tell old from new images in `pile` (m, r), given `labelled` (n, r) with `labels` (n,), in the same components."""
     generator = torch.Generator().manual_seed(seed)
     n_known = int(labels.max()) + 1
-    probes = [_draw(labelled, labels, pile, generator, n_probes=max(1, n_known // 5)) for _ in range(DRAWS)] if n_known >= 3 else []
+    probes = (
+        [_draw(labelled, labels, pile, generator, n_probes=max(1, n_known // 5)) for _ in range(DRAWS)]
+        if n_known >= 3
+        else []
+    )
     draws = [_draw(labelled, labels, pile, generator, n_probes=0) for _ in range(DRAWS)]
     share = sum(_share(draw.pile, draw.planted) for draw in draws) / DRAWS
     leak = sum(_share(draw.probes, draw.planted) for draw in probes) / DRAWS if probes else None
@@ -98,7 +102,9 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
     near = nearest(points, count)
     of_known = (near < int(known.sum())).float().mean(1)
     # ties, of which there are many, go to the image that lies closer to its neighbours
-    closeness = (points[:, None] * points[near]).sum(2).mean(1) if len(points) * count * points.shape[1] < 1 << 28 else 0
+    closeness = (
+        (points[:, None] * points[near]).sum(2).mean(1) if len(points) * count * points.shape[1] < 1 << 28 else 0
+    )
     score = of_known + 1e-3 * closeness
     _, plants, others, free = score.split([int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)])
     return _Draw(plants, others, free)
@@ -119,7 +125,7 @@ def _cut(planted: Tensor, pile: Tensor, share: float) -> float:
     missed = torch.searchsorted(planted.sort().values, levels) / len(planted)
     kept = 1 - torch.searchsorted(pile.sort().values, levels) / len(pile)
     wrong = ((kept - share * (1 - missed)) / (1 - share)).clamp(min=0)
-    return levels[(missed + wrong).argmin()].item()
+    return float(levels[(missed + wrong).argmin()].item())
 
 
 def _width(draws: list[_Draw]) -> float:

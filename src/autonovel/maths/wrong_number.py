@@ -51,7 +51,7 @@ def separation(points: Tensor, halves: Tensor) -> float:
         return 0.0
     a, b = a @ axis / gap, b @ axis / gap
     scatter = (len(a) * a.var(correction=0) + len(b) * b.var(correction=0)) / len(halves)
-    return gap / max(scatter.sqrt().item(), 1e-9)
+    return float(gap / max(scatter.sqrt().item(), 1e-9))
 
 
 def widest_groups(points: Tensor, groups: Tensor, k: int, count: int, *, seed: int = 0) -> list[int]:
@@ -66,13 +66,15 @@ def widest_groups(points: Tensor, groups: Tensor, k: int, count: int, *, seed: i
 
 def number_notes(points: Tensor, groups: Tensor, k: int, counted: int, *, seed: int = 0) -> list[str]:
     """Which groups to look at where `counted` classes were counted and `k` asked for; empty where the two are close."""
-    if 4 * abs(counted - k) <= k and abs(counted - k) <= 1 or counted == k:
+    if abs(counted - k) <= max(1, k // 4):  # the count is no surer than that
         return []
     if counted < k:
         to = merge_groups(points, groups, k, counted).tolist()
         joined = [[g for g in range(k) if to[g] == first] for first in sorted(set(to))]
         sets = "; ".join(" and ".join(map(str, group)) for group in joined if len(group) > 1)
-        return [f"The images look like {counted} new classes rather than {k}: clusters {sets} may be parts of one class."]
+        return [
+            f"The images look like {counted} new classes rather than {k}: clusters {sets} may be parts of one class."
+        ]
     wide = widest_groups(points, groups, k, counted - k, seed=seed)
     numbers = ", ".join(map(str, sorted(wide)))
     if not wide:
