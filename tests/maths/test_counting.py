@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.counting import count_classes, repeatability, second_peak, together
+from autonovel.maths.counting import REPEATABLE, count_classes, repeatability, repeatable_enough, second_peak, together
 from autonovel.maths.known_space import find_groups, unit
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.maths.wrong_number import merge_groups, number_notes, separation, widest_groups
@@ -112,3 +112,12 @@ def test_separation_is_counted_in_deviations() -> None:
     assert separation(points, torch.arange(8000) // 4000) == pytest.approx(5, abs=0.2)
     assert separation(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])) == 0
     assert separation(torch.zeros(4, 2), torch.zeros(4)) == 0
+
+
+def test_known_classes_set_what_is_repeatable_enough() -> None:
+    points, labels = classes(6)
+    enough = repeatable_enough(points, labels)
+    found = repeatability(points, [6, 7, 8])
+    assert max(found[7], found[8]) < enough < found[6]
+    assert repeatable_enough(points[labels < 2], labels[labels < 2]) == REPEATABLE
+    assert repeatable_enough(points[:0], labels[:0]) == REPEATABLE
