@@ -52,7 +52,7 @@ def main() -> None:
     def discover(name: str, seed: int, more: list[str]) -> tuple[dict[str, Any], float, float]:
         command = [sys.executable, "-m", "autonovel", "discover", "--data", args.data, "--root", str(args.root)]
         command += ["--n-new", "true", "--recipe", args.recipe, "--preset", args.preset, "--seed", str(seed)]
-        command += ["--out", str(args.work / name), "--json", *more]
+        command += ["--out", str(args.work / name), "--json", "--no-report", *more]
         # the run that fills the cache is too short to be compiled by itself
         environment = os.environ | ({"AUTONOVEL_STEP": "compiled"} if more and not args.short else {})
         started = time.perf_counter()

@@ -22,6 +22,8 @@ class Cluster(OnePile):
     """The run folder. The same command with the same folder continues where it stopped."""
     recipe: str = "cluster"
     """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
+    report: bool = True
+    """Write clusters.png and report.html at the end."""
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
@@ -30,5 +32,5 @@ class Cluster(OnePile):
     def do(self, recipe: Recipe) -> None:
         """Sort."""
         api, (images, truth) = load_api_while(self.read)
-        run = api.cluster(images, self.k, truth=truth, cache=self.cache, **self.passed_on(recipe))
+        run = api.cluster(images, self.k, truth=truth, cache=self.cache, report=self.report, **self.passed_on(recipe))
         print_result(run, json=self.json)

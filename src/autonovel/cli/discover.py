@@ -23,6 +23,8 @@ class Discover(TwoPiles):
     """How many new classes to look for; auto estimates it, true takes a benchmark's own number."""
     start_from: Path | None = None
     """A run whose first stages are used again where data and settings are the same."""
+    report: bool = True
+    """Write clusters.png and report.html at the end."""
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
@@ -41,6 +43,7 @@ class Discover(TwoPiles):
             truth=truth,
             start_from=self.start_from,
             cache=self.cache,
+            report=self.report,
             **self.passed_on(recipe),
         )
         print_result(run, json=self.json)

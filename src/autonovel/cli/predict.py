@@ -25,10 +25,11 @@ class Predict(Verb):
     def do(self) -> None:
         """Sort them."""
         from autonovel.predict import predict
+        from autonovel.progress import make_reporter
         from autonovel.runs.folder import load
 
         images: Any = self.images
         if images == "-":
             images = [line for line in sys.stdin.read().splitlines() if line]
-        predict(load(self.run), images, to=self.to)
+        predict(load(self.run), images, to=self.to, reporter=make_reporter())
         print(f"The classes: {self.to}")

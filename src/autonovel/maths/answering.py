@@ -22,11 +22,12 @@ from autonovel.maths.wrong_number import number_notes
 
 PileKind: TypeAlias = Literal["new", "mixed", "auto"]
 
-PROBE_PROBLEMS = 6
+PROBE_PROBLEMS = 10
 PROBE_IMAGES = 300
 """Images of a known class that take part in a known problem, at most."""
 WORSE = 0.01
-"""By how much plain k-means must be more accurate on known problems before its answer is taken instead."""
+"""By how much plain k-means must be more accurate on known problems before its answer is taken instead; and by more than
+twice the standard error of the difference, lest chance decide."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def answer_from_features(
     fresh = free[~is_old]
     if len(fresh) < max(2, n_new or 0):
         raise InputError(
-            f"{len(fresh)} images of the pile look new, too few for {n_new or 2} new classes; say that the pile is new, or give more."
+            f"{len(fresh)} images of the pile look new, too few for {n_new or 2} new classes; "
+            "say that the pile is new, or give more images."
         )
     count = count_classes(known, labels, fresh, max_new=max_new, seed=seed) if n_new is None or check_number else None
     k = n_new if n_new is not None else count.n_new if count else 1
@@ -191,10 +193,8 @@ def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
     generator = torch.Generator().manual_seed(seed)
     problems = []
     accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
-    for number in range(PROBE_PROBLEMS):
-        n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
-        order = torch.randperm(n_known, generator=generator)
-        # a class in another order is another number, so that the first ones are the known ones of the problem
+    n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
+    for number, order in enumerate(_orders(n_known, n_probes, generator)):
         place = torch.argsort(order).to(labels.device)[labels]
         few = _few(place, generator)
         old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
@@ -209,11 +209,28 @@ def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
     judged = [
         fit_calibration(problems[:i] + problems[i + 1 :]).apply(votes).amax(1) for i, (votes, _) in enumerate(problems)
     ]
-    how = f"{PROBE_PROBLEMS} problems with {n_probes} of the {n_known} known classes taken for new, each judged by the others"
+    how = f"{len(problems)} problems with {n_probes} of the {n_known} known classes taken for new, each judged by the others"
     report = reliability(torch.cat(judged), torch.cat([right for _, right in problems]), how)
-    plain_is_better = scores["plain"] > scores["learned"] + WORSE
+    plain_is_better = _clearly_better(accuracy["plain"], accuracy["learned"])
     notes = ("Plain k-means does better on the known classes, so its groups are taken.",) if plain_is_better else ()
     return _Trial(plain_is_better, fit_calibration(problems), report, scores, notes)
+
+
+def _orders(n_known: int, n_probes: int, generator: torch.Generator) -> list[Tensor]:
+    """Orders of the known classes of which the last `n_probes` are taken for new, another choice each time."""
+    orders: dict[frozenset[int], Tensor] = {}
+    for _ in range(20 * PROBE_PROBLEMS):
+        order = torch.randperm(n_known, generator=generator)
+        orders.setdefault(frozenset(order[-n_probes:].tolist()), order)
+        if len(orders) == PROBE_PROBLEMS:
+            break
+    return list(orders.values())
+
+
+def _clearly_better(first: list[float], second: list[float]) -> bool:
+    gain = torch.tensor(first, dtype=torch.float64) - torch.tensor(second, dtype=torch.float64)
+    error = gain.std().item() / len(gain) ** 0.5
+    return bool(gain.mean().item() > max(WORSE, 2 * error))
 
 
 def _few(labels: Tensor, generator: torch.Generator) -> Tensor:

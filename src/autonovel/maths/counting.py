@@ -23,6 +23,9 @@ from autonovel.maths.sweep import kmeans_sweep
 MIN_INTERVAL_CLASSES = 8
 """Known classes below which no interval is given: their errors are too few to say how far off the answer may be."""
 REPEATABLE = 0.85
+"""Repeatability that tells classes from parts of classes, where there are fewer than three known ones to learn it from."""
+MOST_KNOWN = 20
+"""Known classes from which it is learned, at most."""
 HALVES = 3
 SAMPLE = 3000
 
@@ -50,17 +53,19 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
     if not numbers:
         note = f"{len(pile)} images are too few to count classes in; they are taken for one."
         return Count(1, None, {"k": [], "silhouette": [], "repeatability": []}, None, {}, (note,))
-    points = unit(pile)
+    points, known = unit(pile), unit(labelled)
     if n_known:
         groups = torch.cat([labels, labels.new_full((len(pile),), -1)])
-        points = unit(pile @ whitening(torch.cat([labelled, pile]), groups))
+        matrix = whitening(torch.cat([labelled, pile]), groups)
+        points, known = unit(pile @ matrix), unit(labelled @ matrix)
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))
     points = points[order[: 2 * SAMPLE].to(points.device)]
     apart = _silhouettes(points, numbers, seed)
     repeat = repeatability(points, numbers, seed=seed)
+    enough = repeatable_enough(known, labels, seed=seed)
     answers = {
         "silhouette": max(apart, key=lambda k: apart[k]),
-        "repeatability": max((k for k in numbers if repeat[k] >= REPEATABLE), default=1),
+        "repeatability": max((k for k in numbers if repeat[k] >= enough), default=1),
     }
     notes: list[str] = []
     interval = None
@@ -120,6 +125,17 @@ def repeatability(points: Tensor, numbers: Sequence[int], *, seed: int = 0, halv
             other = (second @ group_means(first, runs[0][k].labels, k).T).argmax(1)
             total[k] += together(runs[1][k].labels, other, k) / halves
     return total
+
+
+def repeatable_enough(known: Tensor, labels: Tensor, *, seed: int = 0) -> float:
+    """The repeatability at which known classes are counted rightly: half-way between theirs and that of larger numbers."""
+    n = min(int(labels.max()) + 1, MOST_KNOWN) if len(labels) else 0
+    known = known[labels < n]
+    numbers = [k for k in range(n, n + max(3, n // 2)) if 4 * k <= len(known)]
+    if n < 3 or len(numbers) < 2:
+        return REPEATABLE
+    found = repeatability(known, numbers, seed=seed)
+    return (found[n] + max(found[k] for k in numbers[1:])) / 2
 
 
 def together(groups: Tensor, other: Tensor, k: int) -> float:

@@ -26,7 +26,8 @@ _BLOCK = 1 << 24
 
 def unit(points: Tensor) -> Tensor:
     """Rows scaled to length 1; rows of zeros stay zeros."""
-    return points / points.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    length: Tensor = points.norm(dim=1, keepdim=True)
+    return points / length.clamp(min=1e-12)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def whitening(points: Tensor, groups: Tensor, shrink: float = SHRINK) -> Tensor:
     round_one = torch.eye(size, dtype=torch.float64, device=points.device) * scatter.trace() / size
     values, vectors = torch.linalg.eigh((1 - shrink) * scatter + shrink * round_one)
     smallest = 1e-9 * values[-1].clamp(min=1e-12)
-    return ((vectors * values.clamp(min=smallest).rsqrt()) @ vectors.T).float()
+    matrix: Tensor = (vectors * values.clamp(min=smallest).rsqrt()) @ vectors.T
+    return matrix.float()
 
 
 def smooth(points: Tensor, neighbours: int = NEIGHBOURS, passes: int = PASSES) -> Tensor:

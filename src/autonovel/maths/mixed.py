@@ -18,7 +18,7 @@ DRAWS = 3
 PLANTED = 0.2
 MAX_NEIGHBOURS = 20
 MIXED_SHARE = 0.05
-"""Share of a pile that must look old, beyond what images of new classes do, before it is taken for mixed."""
+"""Share of a pile that must look old, beyond what images of new classes may well do, before it is taken for mixed."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,14 @@ def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -
     leak = sum(_share(draw.probes, draw.planted) for draw in probes) / DRAWS if probes else None
     least = leak or 0.0
     excess = (share - least) / max(1 - least, 0.05)
+    # some new classes look far older than others, so the leak of a handful may well be larger than the mean
+    margin = MIXED_SHARE + 2 * _leak_error(probes)
     width = _width(probes or draws)
     total = torch.zeros(len(pile), device=pile.device)
     for draw in draws:
         cut = _cut(draw.planted, draw.pile, min(max(excess, 0.02), 0.95))
         total += torch.sigmoid((draw.pile - cut) / width)
-    return OldImages(total / DRAWS, share, leak, excess > MIXED_SHARE)
+    return OldImages(total / DRAWS, share, leak, excess > margin)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class _Draw:
     planted: Tensor
     probes: Tensor
     pile: Tensor
+    probe_labels: Tensor
+    """int64, the class of each of the probes"""
 
 
 def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Generator, *, n_probes: int) -> _Draw:
@@ -92,7 +96,7 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
     known = ~(is_probe | planted)
     if not known.any():  # one image in every class: nothing can be held out
         nothing = torch.zeros(1, device=pile.device)
-        return _Draw(nothing, nothing, torch.zeros(len(pile), device=pile.device))
+        return _Draw(nothing, nothing[:0], torch.zeros(len(pile), device=pile.device), labels[:0])
     points = torch.cat([labelled[known], labelled[planted], labelled[is_probe], pile])
     groups = torch.full((len(points),), -1, device=points.device)
     groups[: int(known.sum())] = labels[known]
@@ -107,12 +111,22 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
     )
     score = of_known + 1e-3 * closeness
     _, plants, others, free = score.split([int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)])
-    return _Draw(plants, others, free)
+    return _Draw(plants, others, free, labels[is_probe])
 
 
 def _share(scores: Tensor, planted: Tensor) -> float:
     """Share of images that are old: half of the old ones score higher than the middle of the planted ones."""
     return min(1.0, 2 * (scores > planted.median()).float().mean().item())
+
+
+def _leak_error(draws: list[_Draw]) -> float:
+    """Standard error of the leak of one draw, from how far single classes differ."""
+    leaks = []
+    for draw in draws:
+        leaks += [_share(draw.probes[draw.probe_labels == c], draw.planted) for c in draw.probe_labels.unique()]
+    if len(leaks) < 2:
+        return 0.0
+    return float(torch.tensor(leaks).std().item() / (len(leaks) / len(draws)) ** 0.5)
 
 
 def _cut(planted: Tensor, pile: Tensor, share: float) -> float:
@@ -125,7 +139,7 @@ def _cut(planted: Tensor, pile: Tensor, share: float) -> float:
     missed = torch.searchsorted(planted.sort().values, levels) / len(planted)
     kept = 1 - torch.searchsorted(pile.sort().values, levels) / len(pile)
     wrong = ((kept - share * (1 - missed)) / (1 - share)).clamp(min=0)
-    return levels[(missed + wrong).argmin()].item()
+    return float(levels[(missed + wrong).argmin()].item())
 
 
 def _width(draws: list[_Draw]) -> float:

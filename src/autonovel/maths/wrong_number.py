@@ -51,7 +51,7 @@ def separation(points: Tensor, halves: Tensor) -> float:
         return 0.0
     a, b = a @ axis / gap, b @ axis / gap
     scatter = (len(a) * a.var(correction=0) + len(b) * b.var(correction=0)) / len(halves)
-    return gap / max(scatter.sqrt().item(), 1e-9)
+    return float(gap / max(scatter.sqrt().item(), 1e-9))
 
 
 def widest_groups(points: Tensor, groups: Tensor, k: int, count: int, *, seed: int = 0) -> list[int]:
@@ -66,7 +66,7 @@ def widest_groups(points: Tensor, groups: Tensor, k: int, count: int, *, seed: i
 
 def number_notes(points: Tensor, groups: Tensor, k: int, counted: int, *, seed: int = 0) -> list[str]:
     """Which groups to look at where `counted` classes were counted and `k` asked for; empty where the two are close."""
-    if (4 * abs(counted - k) <= k and abs(counted - k) <= 1) or counted == k:
+    if abs(counted - k) <= max(1, k // 4):  # the count is no surer than that
         return []
     if counted < k:
         to = merge_groups(points, groups, k, counted).tolist()

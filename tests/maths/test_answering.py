@@ -1,0 +1,120 @@
+"""One call from features to answers: new and mixed piles, counted numbers, stored models, refused input."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from autonovel.errors import InputError
+from autonovel.maths.answering import FeatureModel, _clearly_better, _orders, answer_from_features
+from autonovel.maths.metrics import cluster_accuracy
+
+
+def features(n_known: int, n_new: int, hidden: int = 0, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Positive features as networks give them, and the classes of the pile."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 2 * torch.randn(n_known + n_new, 40, generator=generator)
+    labels = torch.arange(n_known).repeat_interleave(50)
+    truth = torch.cat(
+        [torch.arange(n_known).repeat_interleave(hidden), torch.arange(n_known, n_known + n_new).repeat_interleave(50)]
+    )
+    draw = [(centres[c] + torch.randn(len(c), 40, generator=generator)).relu() for c in (labels, truth)]
+    return draw[0], labels, draw[1], truth
+
+
+def test_a_pile_of_new_classes() -> None:
+    labelled, labels, pile, truth = features(5, 4)
+    answer = answer_from_features(labelled, labels, pile)
+    assert answer.n_new == 4
+    assert not answer.is_old.any()
+    assert answer.probabilities.shape == (200, 9)
+    assert (answer.labels >= 5).all()
+    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.97
+    assert torch.equal(answer.probabilities.argmax(1), answer.labels)
+    torch.testing.assert_close(answer.probabilities.sum(1), torch.ones(200))
+    assert answer.how_sure["new"]["calibration_error"] < 0.1
+    assert answer.how_sure["known"]["calibration_error"] < 0.1
+    assert any("new classes only" in note for note in answer.notes)
+    assert any("no interval" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize("kind", ["auto", "mixed"])
+def test_a_mixed_pile(kind: str) -> None:
+    labelled, labels, pile, truth = features(5, 4, hidden=20)
+    answer = answer_from_features(labelled, labels, pile, 4, pile_kind=kind)  # type: ignore[arg-type]
+    old = truth < 5
+    assert answer.is_old[old].float().mean() > 0.9
+    assert (answer.labels[old] == truth[old]).float().mean() > 0.9
+    assert cluster_accuracy(truth[~old].numpy(), answer.labels[~old].numpy()) > 0.93
+    assert torch.equal(answer.probabilities.argmax(1), answer.labels)
+    assert torch.equal(answer.labels < 5, answer.is_old)
+    torch.testing.assert_close(answer.probabilities.sum(1), torch.ones(len(pile)))
+
+
+def test_a_pile_that_is_said_to_be_new_is_taken_for_new() -> None:
+    labelled, labels, pile, _ = features(4, 3, hidden=20)
+    answer = answer_from_features(labelled, labels, pile, 3, pile_kind="new")
+    assert not answer.is_old.any()
+    assert (answer.labels >= 4).all()
+
+
+def test_the_model_answers_for_new_images_and_survives_storing() -> None:
+    labelled, labels, pile, truth = features(5, 4)
+    answer = answer_from_features(labelled, labels, pile, 4)
+    again = FeatureModel.from_tensors(answer.model.tensors())
+    torch.testing.assert_close(again.probabilities(pile), answer.model.probabilities(pile))
+    assert (again.probabilities(pile).argmax(1) == answer.labels).float().mean() > 0.95
+    assert (again.probabilities(labelled).argmax(1) == labels).float().mean() > 0.95
+    assert again.unlike(pile).float().mean() < 0.05
+    stranger = torch.rand(30, 40, generator=torch.Generator().manual_seed(9))
+    assert again.unlike(stranger).float().mean() > 0.5
+
+
+def test_a_wrong_number_is_noted() -> None:
+    labelled, labels, pile, _ = features(5, 4)
+    notes = " ".join(answer_from_features(labelled, labels, pile, 8).notes)
+    assert "look like 4 new classes rather than 8" in notes
+    assert "rather than" not in " ".join(answer_from_features(labelled, labels, pile, 8, check_number=False).notes)
+
+
+def test_same_seed_same_answer() -> None:
+    data = features(4, 3)[:3]
+    first, second = (answer_from_features(*data, 3, seed=5) for _ in range(2))
+    assert torch.equal(first.probabilities, second.probabilities)
+
+
+def test_one_known_class_is_enough_to_answer() -> None:
+    labelled, labels, pile, truth = features(1, 3)
+    answer = answer_from_features(labelled, labels, pile, 3)
+    assert answer.how_sure["new"] is None
+    assert any("cannot be calibrated" in note for note in answer.notes)
+    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": torch.tensor([0, 2] * 50)}, "without a gap"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, "one for each labelled image"),
+        ({"pile": torch.rand(20, 7)}, "must be the same"),
+        ({"pile": torch.full((20, 40), float("nan"))}, "NaN"),
+        ({"pile_kind": "old"}, "choose new, mixed or auto"),
+        ({"n_new": 999}, "too few for 999"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(change: dict[str, object], message: str) -> None:
+    labelled, labels, pile, _ = features(2, 2)
+    given: dict[str, object] = {"labelled": labelled, "labels": labels, "pile": pile} | change
+    with pytest.raises(InputError, match=message):
+        answer_from_features(**given)  # type: ignore[arg-type]
+
+
+def test_plain_k_means_is_taken_where_it_is_clearly_better() -> None:
+    assert _clearly_better([0.9, 0.92, 0.91, 0.9], [0.8, 0.83, 0.8, 0.81])
+    assert not _clearly_better([0.9, 0.7, 0.91, 0.7], [0.8, 0.78, 0.8, 0.8])  # chance
+    assert not _clearly_better([0.9, 0.9, 0.9, 0.9], [0.895, 0.895, 0.895, 0.895])  # less than a point
+
+
+@pytest.mark.parametrize(("n_known", "n_probes", "expected"), [(3, 2, 3), (5, 3, 10), (9, 4, 10)])
+def test_known_problems_differ(n_known: int, n_probes: int, expected: int) -> None:
+    orders = _orders(n_known, n_probes, torch.Generator().manual_seed(0))
+    assert len({frozenset(order[-n_probes:].tolist()) for order in orders}) == len(orders) == expected

@@ -1,0 +1,95 @@
+"""Old images are told from new ones, and a pile of new ones is not taken for a mixed one."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from autonovel.maths.known_space import unit
+from autonovel.maths.mixed import _cut, _share, find_old, least_similar
+
+
+def pile(
+    n_known: int, n_new: int, hidden: int, distance: float = 3.0, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """80 labelled images of each known class, `hidden` more and 80 of each new class in the pile; and which are old."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = distance * torch.randn(n_known + n_new, 12, generator=generator)
+
+    def draw(classes: Tensor) -> Tensor:
+        return unit(centres[classes] + torch.randn(len(classes), 12, generator=generator))
+
+    labels = torch.arange(n_known).repeat_interleave(80)
+    old = torch.arange(n_known).repeat_interleave(hidden)
+    new = torch.arange(n_known, n_known + n_new).repeat_interleave(80)
+    return draw(labels), labels, draw(torch.cat([old, new])), torch.arange(len(old) + len(new)) < len(old)
+
+
+@pytest.mark.parametrize("hidden", [20, 60])
+def test_old_images_are_found(hidden: int) -> None:
+    labelled, labels, free, is_old = pile(5, 4, hidden)
+    found = find_old(labelled, labels, free)
+    assert found.mixed
+    assert found.share == pytest.approx(is_old.float().mean().item(), abs=0.1)
+    assert found.is_old[is_old].float().mean() > 0.9
+    assert found.is_old[~is_old].float().mean() < 0.1
+    assert "holds images of known classes" in found.sentence()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("distance", [1.2, 3.0])
+def test_new_classes_are_not_taken_for_old(seed: int, distance: float) -> None:
+    found = find_old(*pile(5, 4, 0, distance=distance, seed=seed)[:3], seed=seed)
+    assert not found.mixed
+    assert "new classes only" in found.sentence()
+
+
+def test_a_new_class_that_resembles_a_known_one_is_still_new() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labelled, labels, free, _ = pile(5, 3, 0)
+    shift = torch.zeros(12)
+    shift[torch.randperm(12, generator=generator)[:2]] = (
+        0.35  # more than an image of the class strays in that direction
+    )
+    twin = unit(labelled[labels == 0] + shift)
+    assert not find_old(labelled, labels, torch.cat([free, twin])).mixed
+
+
+def test_a_pile_of_known_classes_alone_is_mixed() -> None:
+    labelled, labels, free, is_old = pile(4, 1, 80)
+    found = find_old(labelled, labels, free[is_old])
+    assert found.mixed
+    assert found.share > 0.8
+    assert found.is_old.float().mean() > 0.8
+
+
+def test_two_known_classes_have_no_leak() -> None:
+    assert find_old(*pile(2, 2, 0)[:3]).leak is None
+
+
+def test_single_images_do_not_break_it() -> None:
+    points = unit(torch.randn(20, 6, generator=torch.Generator().manual_seed(0)))
+    found = find_old(points[:4], torch.arange(4), points[4:])
+    assert torch.isfinite(found.probability).all()
+
+
+def test_share_counts_twice_what_lies_above_the_middle() -> None:
+    planted = torch.arange(5.0)
+    assert _share(torch.tensor([0.0, 1.0, 3.0, 4.0]), planted) == 1.0
+    assert _share(torch.tensor([0.0, 1.0, 1.0, 4.0]), planted) == 0.5
+
+
+def test_the_cut_has_the_least_sum_of_errors() -> None:
+    generator = torch.Generator().manual_seed(0)
+    old, new = torch.randn(4000, generator=generator) + 2, torch.randn(6000, generator=generator) - 2
+    mixture = torch.cat([torch.randn(2000, generator=generator) + 2, new])
+    assert _cut(old, mixture, 0.25) == pytest.approx(0.0, abs=0.4)
+
+
+def test_one_held_out_image_in_a_hundred_is_below_the_limit() -> None:
+    labelled, labels, _, _ = pile(5, 1, 0)
+    limit = least_similar(labelled, labels)
+    means = torch.stack([unit(labelled[labels == c].mean(0)[None])[0] for c in range(5)])
+    below = (labelled @ means.T).amax(1) < limit
+    assert 0 < below.float().mean() < 0.03
+    stranger = unit(torch.randn(50, 12, generator=torch.Generator().manual_seed(5)))
+    assert ((stranger @ means.T).amax(1) < limit).float().mean() > 0.5
