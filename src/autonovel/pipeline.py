@@ -25,6 +25,7 @@ from autonovel.identity import config_of, take_over
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
+from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Losses, Method, PileAnswer, Task, losses_of
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, build
@@ -184,7 +185,7 @@ class _Walk:
         found = self._answers(whole, self.unlabelled)
         known = self._answers(whole, self.labelled).features if len(self.labelled) else found.features[:0]
         labels = torch.from_numpy(self.data.labels[self.labelled])
-        mixed = self.recipe.pile != "new" and self.data.n_known > 0
+        mixed = self._is_mixed(known, labels, found.features)
         verdict, judge, sure = judge_pile(found, self.given, known, labels, mixed=mixed)
         summary = self._summary(verdict) | {"how_sure": sure}
         if self.truth is not None:
@@ -194,6 +195,15 @@ class _Walk:
         self.run.write_array("features-labelled.npy", known.numpy().astype(np.float16))
         judge.write(self.run)
         self._write(found, verdict, summary | {"seconds": self.seconds | {"total": time.perf_counter() - started}})
+
+    def _is_mixed(self, known: Tensor, labels: Tensor, pile: Tensor) -> bool:
+        """Whether an answer may be a known class: as the recipe says, or as the features do; a method may have said so."""
+        kind = self.recipe.pile
+        if kind != "auto" or self.given is not None or not self.data.n_known:
+            return kind != "new" and self.data.n_known > 0
+        old = find_old(known, labels, pile, seed=self.seed)
+        self.reporter.message(old.sentence())
+        return old.mixed
 
     def _answers(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Answers:
         return answer_together(net, self.images, self.mode, index, self.cache)

@@ -152,10 +152,11 @@ def _least(points: Tensor, labels: Tensor) -> float:
 
 
 def _agreeing_power(joint: Tensor, features: Tensor, n_known: int) -> tuple[float, dict[str, Any]]:
-    """The power under which the mean probability is what two independent answers agree on.
+    """The power under which the mean probability is the share of right answers that two answers show.
 
-    Heads are surer of themselves than they should be. How often k-means on the same features gives an image to the same class
-    is a measure of how often either is right that needs no labels.
+    How often k-means on the same features gives an image to the same class needs no labels. Two answers that are right equally
+    often, and err independently, agree as often as the square of that; where they share their mistakes, both are less often
+    right than it seems.
     """
     from autonovel.maths.kmeans import kmeans
     from autonovel.maths.metrics import cluster_accuracy
@@ -167,9 +168,10 @@ def _agreeing_power(joint: Tensor, features: Tensor, n_known: int) -> tuple[floa
         return 1.0, {}
     other = kmeans(features[new].float(), k, seed=0).labels
     agreement = cluster_accuracy(answer[new].numpy(), other.cpu().numpy())
-    low, high = 0.02, 1.0
+    wanted = agreement**0.5
+    low, high = 0.02, 5.0
     for _ in range(20):
         middle = (low * high) ** 0.5
         sure = Judge(features[:0], 0.0, middle).calibrated(joint[new][:, n_known:]).amax(1).mean().item()
-        low, high = (middle, high) if sure < agreement else (low, middle)
-    return high, {"agreement": agreement}
+        low, high = (middle, high) if sure < wanted else (low, middle)
+    return middle, {"agreement": agreement}

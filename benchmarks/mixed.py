@@ -1,0 +1,68 @@
+"""A pile that holds known classes too: some of the known images of a benchmark lose their labels and join the pile.
+
+    python benchmarks/mixed.py --data cifar100 --root DATA --work RUNS --share 0.5 --recipe folder
+
+With half of the known images this is the protocol of generalised category discovery (GCD, SimGCD): accuracy on all, old and
+new images of the pile under one matching. Adds a line to results/mixed.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from common import Log, add_row, brief
+
+from autonovel.api import discover
+from autonovel.data.benchmarks.splits import load_benchmark
+from autonovel.data.images import UNKNOWN
+from autonovel.recipes import get_recipe
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--share", type=float, default=0.5, help="of the known images that lose their label")
+    parser.add_argument("--pile", default="auto", choices=["new", "mixed", "auto"])
+    parser.add_argument("--recipe", default="folder")
+    parser.add_argument("--preset", default="paper")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--results", type=Path, default=Path("results/mixed.jsonl"))
+    args = parser.parse_args(arguments)
+    images, truth = load_benchmark(args.data, args.root)
+    for seed in args.seeds:
+        known = np.flatnonzero(images.is_labelled)
+        hidden = np.random.default_rng(seed).permutation(known)[: round(args.share * len(known))]
+        labels = images.labels.copy()
+        labels[hidden] = UNKNOWN
+        name = f"mixed-{args.data}-{args.recipe}-{args.share}-{args.pile}-seed{seed}"
+        started = time.perf_counter()
+        run = discover(
+            replace(images, labels=labels),
+            out=args.work / name,
+            n_new=len(truth.class_names) - images.n_known,
+            recipe=replace(get_recipe(args.recipe, args.preset), pile=args.pile),
+            seed=seed,
+            device=args.device,
+            truth=truth,
+            report=False,
+            reporter=Log(name, 20),
+        )
+        summary = run.summary
+        about = {"run": name, "share": args.share, "commit": args.commit, "date": str(date.today())}
+        add_row(args.results, about | {"wall_seconds": round(time.perf_counter() - started, 1)} | brief(summary))
+        one = summary["pile"]["single"]
+        shown = "  ".join(f"{part} {one[part]:.3f}" for part in ("all", "old", "new"))
+        print(f"RESULT {name}: {shown}  calibration error {summary['calibration_error']:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
