@@ -90,7 +90,9 @@ def scores(run: Run, pile: Pile, seed: int, mode: Mode) -> dict[str, Any]:
     }
 
 
-def attempt(args: argparse.Namespace, pile: Pile, variant: str, seed: int, name: str, base: Run | None) -> dict[str, Any]:
+def attempt(
+    args: argparse.Namespace, pile: Pile, variant: str, seed: int, name: str, base: Run | None
+) -> dict[str, Any]:
     """Train and score a variant; its scores, or its error."""
     mode = Mode.of(args.device)
     try:

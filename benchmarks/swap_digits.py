@@ -70,13 +70,17 @@ def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode, keep: Path | None
     }
     table, _ = matched_confusion(np.unique(task.classes, return_inverse=True)[1], answers[probe])
     if keep is not None:
-        np.savez_compressed(keep, by_head=by_head, features=features, probe=probe, classes=task.classes, answers=answers)
+        np.savez_compressed(
+            keep, by_head=by_head, features=features, probe=probe, classes=task.classes, answers=answers
+        )
     alone = by_head.argmax(2)
     return {
         "acc": cluster_accuracy(task.classes, answers[probe]),
         "kmeans": {name: cluster_accuracy(task.classes, labels[probe]) for name, labels in grouped.items()},
         "acc_by_head": [cluster_accuracy(task.classes, labels[probe]) for labels in alone],
-        "recall": [row[i] / max(1, sum(row)) for i, row in enumerate(table.tolist())][: len(set(task.classes.tolist()))],
+        "recall": [row[i] / max(1, sum(row)) for i, row in enumerate(table.tolist())][
+            : len(set(task.classes.tolist()))
+        ],
         "sizes": sorted(np.bincount(answers, minlength=task.n_new).tolist(), reverse=True),
         "agreement_of_heads": float(np.mean(agreement(alone))),
         "kmeans_agrees": float(np.mean([cluster_accuracy(labels, grouped["features"]) for labels in alone])),
@@ -95,7 +99,9 @@ def said_by_heads(net: Any, images: ImageSet, size: int) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variant", nargs="+", default=[""], metavar="'PATH=V PATH=V'", help="settings of each variant")
+    parser.add_argument(
+        "--variant", nargs="+", default=[""], metavar="'PATH=V PATH=V'", help="settings of each variant"
+    )
     parser.add_argument("--hide", nargs="+", default=["1,2,3"], help="hidden digits of each task")
     parser.add_argument("--uneven", nargs="+", type=float, default=[1.0], help="largest to smallest hidden class")
     parser.add_argument("--pile", type=int, default=0, help="5 keeps the unlabelled digits 5-9, which are never scored")

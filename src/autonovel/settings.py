@@ -257,7 +257,7 @@ class Swap:
     mean_entropy: float = 0.0
     """Weight of a loss that is lowest where the mean prediction uses all clusters equally; for balance below 1."""
     queue: int = 0
-    """Earlier unlabelled images that targets are balanced over beside those of the batch, which it must be as long as; 0: none."""
+    """Earlier unlabelled images that targets are balanced over, beside those of the batch; 0: none, otherwise a batch or more."""
     divergence: float = 0.0
     """Final weight of pushing the predictions of labelled and unlabelled images apart; too much of it makes clusters collapse."""
     divergence_bound: float = 0.0
