@@ -251,6 +251,18 @@ class Swap:
     """Hidden units of the projection in front of each head."""
     projection: int = 256
     """Outputs of the projection."""
+    balance: float = 1.0
+    """How strictly targets make clusters equally large: 1 fully, less lets sizes differ where the scores say so, 0 not at all."""
+    prior_rate: float = 0.0
+    """How far each step moves the sizes that targets aim at towards the mean prediction; 0 keeps them equal."""
+    mean_entropy: float = 0.0
+    """Weight of a loss that is lowest where the mean prediction uses all clusters equally; for balance below 1."""
+    queue: int = 0
+    """Earlier unlabelled images that targets are balanced over, beside those of the batch; 0: none, otherwise a batch or more."""
+    divergence: float = 0.0
+    """Final weight of pushing the predictions of labelled and unlabelled images apart; too much of it makes clusters collapse."""
+    divergence_bound: float = 0.0
+    """Log-probabilities below this (a negative number) count as this in the divergence, which limits it; 0: no limit."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +287,7 @@ class Joint(Training):
     consistency: float = 5.0
     """Final weight of the agreement between two views; 0 switches it off."""
     ramp: int = 50
-    """Epochs until consistency and the incremental loss have their full weight."""
+    """Epochs until consistency, the incremental loss and swap's divergence have their full weight."""
     incremental: bool = False
     """Extend the head of the known classes by the new ones and train it on both (pairs only; swap always does)."""
     incremental_weight: float = 0.05

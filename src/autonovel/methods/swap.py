@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,16 @@ from torch.nn import functional as F
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError, option
-from autonovel.maths.losses import balanced_targets
+from autonovel.errors import InputError
+from autonovel.maths.contrastive import is_filled, push
+from autonovel.maths.losses import (
+    balanced_targets,
+    mean_entropy_loss,
+    moved_prior,
+    relaxed_targets,
+    set_divergence,
+    with_past,
+)
 from autonovel.methods.base import Look, Losses, Seen
 from autonovel.methods.joint import JointObjective
 from autonovel.models.heads import HeadSpec
@@ -28,20 +37,37 @@ class Swapped(JointObjective):
     """
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Each view needs another one to predict."""
-        if self.settings.swap.views < 2:
-            raise InputError(f"{option('joint.swap.views')} must be at least 2: each view predicts the other.")
+        """Each view needs another one to predict; shares are shares, and a queue holds a batch."""
+        swap = self.settings.swap
+        if swap.views < 2:
+            raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
+        for name in ("balance", "prior_rate"):
+            if not 0 <= getattr(swap, name) <= 1:
+                flag = name.replace("_", "-")
+                raise InputError(f"--joint.swap.{flag} is {getattr(swap, name)}; it must lie between 0 and 1.")
+        for name in ("divergence", "mean_entropy"):
+            if not getattr(swap, name) >= 0:
+                flag = name.replace("_", "-")
+                raise InputError(f"--joint.swap.{flag} is {getattr(swap, name)}; it must be at least 0.")
+        if not swap.divergence_bound <= 0:
+            raise InputError(
+                f"--joint.swap.divergence-bound is {swap.divergence_bound}; log-probabilities are below 0, give such a bound."
+            )
+        if swap.queue and swap.queue < self.settings.batch:
+            raise InputError(
+                f"--joint.swap.queue is {swap.queue}; it must be 0 or at least as long as a batch ({self.settings.batch})."
+            )
 
     def prepare(self, net: Net) -> None:
-        """Add the clustering heads and the over-clustering ones."""
+        """Add the clustering heads and the over-clustering ones, and what is remembered of earlier batches."""
         swap = self.settings.swap
-        net.add_head("new", self._spec(net, self._n_new))
+        self._add_heads(net, "new", self._n_new)
         if swap.over_factor:
-            net.add_head("over", self._spec(net, swap.over_factor * self._n_new))
+            self._add_heads(net, "over", swap.over_factor * self._n_new)
 
-    def _spec(self, net: Net, clusters: int) -> HeadSpec:
+    def _add_heads(self, net: Net, kind: str, clusters: int) -> None:
         swap = self.settings.swap
-        return HeadSpec(
+        spec = HeadSpec(
             "projected",
             net.n_features,
             clusters,
@@ -50,6 +76,12 @@ class Swapped(JointObjective):
             hidden=swap.hidden,
             projection=swap.projection,
         )
+        net.add_head(kind, spec)
+        if swap.prior_rate:
+            self.register_buffer(f"prior_{kind}", torch.full((swap.heads, clusters), 1 / clusters))
+        if swap.queue:
+            self.register_buffer(f"queue_{kind}", torch.zeros(swap.queue, swap.heads, clusters))
+            self.register_buffer(f"written_{kind}", torch.zeros((), dtype=torch.int64))
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Those in full size, then the small ones."""
@@ -62,36 +94,108 @@ class Swapped(JointObjective):
         return views
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
-        """The mean swapped cross-entropy of each head, a vector for each kind of head."""
+        """The mean swapped cross-entropy of each head, a vector for each kind of head; other terms by their own names."""
+        swap = self.settings.swap
         features = net.features_of(seen.views)
         known = net.head_of("known", features) if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
-        return {kind: self._swapped(net.head_of(kind, features), known, seen.labels) / len(kinds) for kind in kinds}
+        is_labelled = seen.labels >= 0
+        losses: dict[str, Tensor] = {}
+        entropy, divergence = seen.views[0].new_zeros(()), seen.views[0].new_zeros(())
+        for kind in kinds:
+            scores = net.head_of(kind, features)
+            log_p = [logits.log_softmax(2) for logits in _joined(known, scores)]
+            found = self._targets(kind, scores, ~is_labelled)
+            losses[kind] = self._swapped(log_p, found, seen.labels) / len(kinds)
+            if swap.mean_entropy:
+                entropy = entropy + self._entropy(scores, ~is_labelled) / len(kinds)
+            if swap.divergence and known is not None:
+                divergence = divergence + self._apart(log_p, is_labelled) / len(kinds)
+            self._remember(kind, scores, ~is_labelled)
+        if swap.mean_entropy:
+            losses["mean_entropy"] = swap.mean_entropy * entropy
+        if swap.divergence and known is not None:
+            losses["divergence"] = -swap.divergence * ramp * divergence
+        return losses
 
-    def _swapped(self, scores: list[Tensor], known: list[Tensor] | None, labels: Tensor) -> Tensor:
+    def _swapped(self, log_p: list[Tensor], found: list[Tensor], labels: Tensor) -> Tensor:
         """Cross-entropy of each view against the targets of the other full-size views, by head: (heads,)."""
-        swap, heads = self.settings.swap, len(scores[0])
-        is_labelled = labels >= 0
-        if known is not None:
-            joint = [torch.cat([k.expand(heads, -1, -1), s], 2) for k, s in zip(known, scores, strict=True)]
-            given = F.one_hot(torch.where(is_labelled, labels, 0), self._n_known).float() * is_labelled[:, None]
+        heads, _, clusters = found[0].shape
+        is_labelled, n_known = labels >= 0, log_p[0].shape[2] - clusters
+        if n_known:
+            given = F.one_hot(torch.where(is_labelled, labels, 0), n_known).float() * is_labelled[:, None]
         else:
-            joint, given = scores, scores[0].new_zeros(len(labels), 0)
-        log_p = [logits.log_softmax(2) for logits in joint]
-        total, count = scores[0].new_zeros(heads), 0
-        for v in range(swap.views):
-            cosines = scores[v].detach() * self._model.temperature
-            found = balanced_targets(cosines, ~is_labelled, epsilon=swap.epsilon, iterations=swap.iterations)
-            target = torch.cat([given.expand(heads, -1, -1), found], 2)
+            given = found[0].new_zeros(len(labels), 0)
+        total, count = log_p[0].new_zeros(heads), 0
+        for v, assigned in enumerate(found):
+            target = torch.cat([given.expand(heads, -1, -1), assigned], 2)
             for w in range(len(log_p)):
                 if w != v:
                     total = total - (target * log_p[w]).sum(2).mean(1)
                     count += 1
         return total / count / heads
 
+    def _targets(self, kind: str, scores: list[Tensor], mask: Tensor) -> list[Tensor]:
+        """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
+        swap = self.settings.swap
+        prior = self.get_buffer(f"prior_{kind}") if swap.prior_rate else None
+        found = []
+        for view in scores[: swap.views]:
+            cosines, rows = self._cosines(view), mask
+            if swap.queue:
+                past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
+                cosines, rows = with_past(cosines, mask, past, is_filled(past, written))
+            if swap.balance < 1:
+                targets = relaxed_targets(
+                    cosines,
+                    rows,
+                    epsilon=swap.epsilon,
+                    iterations=swap.iterations,
+                    strength=swap.balance,
+                    prior=prior,
+                )
+            else:
+                targets = balanced_targets(cosines, rows, epsilon=swap.epsilon, iterations=swap.iterations, prior=prior)
+            found.append(targets[:, : len(mask)])
+        return found
+
+    def _cosines(self, scores: Tensor) -> Tensor:
+        return scores.detach() * self._model.temperature
+
+    def _entropy(self, scores: list[Tensor], mask: Tensor) -> Tensor:
+        """How far the mean prediction of the full-size views is from using all clusters equally."""
+        full = scores[: self.settings.swap.views]
+        return torch.stack([mean_entropy_loss(view.softmax(2), mask) for view in full]).mean()
+
+    def _apart(self, log_p: list[Tensor], is_labelled: Tensor) -> Tensor:
+        """How far apart the predictions of labelled and unlabelled images are, in the mean over views and heads."""
+        bound = -self.settings.swap.divergence_bound or math.inf
+        return torch.stack([set_divergence(view, is_labelled, ~is_labelled, bound=bound) for view in log_p]).mean()
+
+    @torch.no_grad()
+    def _remember(self, kind: str, scores: list[Tensor], mask: Tensor) -> None:
+        """Move the estimate of the cluster sizes, and put the scores of the unlabelled rows (first view) into the queue."""
+        swap = self.settings.swap
+        if swap.prior_rate:
+            prior = self.get_buffer(f"prior_{kind}")
+            said = torch.stack([view.softmax(2) for view in scores[: swap.views]]).mean(0)
+            prior.copy_(moved_prior(prior, said, mask, swap.prior_rate))
+        if swap.queue:
+            past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
+            rows, count = push(past, written, self._cosines(scores[0]).transpose(0, 1), mask)
+            past.copy_(rows)
+            written.copy_(count)
+
     def finish(self, net: Net, look: Look, losses: Losses) -> None:
         """Let the head with the lowest loss in the last epoch answer."""
         net.answering_head.fill_(int(np.argmin(losses["new"])))
+
+
+def _joined(known: list[Tensor] | None, scores: list[Tensor]) -> list[Tensor]:
+    """Scores of known and new classes side by side, for each view: (heads, n, n_known + clusters)."""
+    if known is None:
+        return scores
+    return [torch.cat([k.expand(len(s), -1, -1), s], 2) for k, s in zip(known, scores, strict=True)]
 
 
 def _part_of(augment: Augment, area: tuple[float, float]) -> Augment:

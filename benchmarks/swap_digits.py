@@ -1,0 +1,132 @@
+"""Variants of swapped prediction on small grey digits: piles of even and of uneven classes, scored on known digits alone.
+
+    python benchmarks/swap_digits.py --out swap-digits.jsonl --hide 1,2,3 2,3,4 --variant "" "joint.swap.balance=0.5"
+
+The hidden digits are known ones whose labels are taken away (probe classes); their sizes are cut down with ``--uneven``. With
+``--pile`` the digits 5-9, whose labels nobody looks at, lie among them. Beside the answer stand k-means on the pixels and on
+the features of the same run, every single head, and what can be told without labels: how far the heads agree with each
+other and with k-means. With ``--keep`` the arrays of each run are kept, to try rules for choosing an answer on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import add_row, combinations, with_settings
+from tune_digits import Task, agreement, hide
+
+from autonovel.data.augment import to_float
+from autonovel.data.benchmarks.splits import load_benchmark
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import resize
+from autonovel.machine.device import Mode
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.metrics import cluster_accuracy, matched_confusion
+from autonovel.models.consensus import Consensus
+from autonovel.pipeline import Pipeline
+from autonovel.recipes import get_recipe
+from autonovel.runs.folder import Run
+from autonovel.settings import Recipe
+from autonovel.trained import restore
+
+
+def cut_down(task: Task, ratio: float) -> Task:
+    """The task with fewer images of its hidden digits: all of the first, 1/ratio of the last, geometric steps between."""
+    digits = list(dict.fromkeys(task.classes.tolist()))
+    order = sorted(digits)
+    keep = np.ones(len(task.data), dtype=bool)
+    rows = np.flatnonzero(task.probe)
+    for place, digit in enumerate(order):
+        mine = rows[task.classes == digit]
+        left = round(len(mine) / ratio ** (place / max(1, len(order) - 1)))
+        keep[mine[left:]] = False
+    return Task(task.data.subset(keep), task.probe[keep], task.classes[keep[rows]], task.n_new)
+
+
+def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode, keep: Path | None) -> dict[str, Any]:
+    """Run a variant: the accuracy of its answer, of k-means, and signs that need no labels."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Pipeline(task.data, recipe, task.n_new, seed, mode).run(Run(Path(folder) / "run"))
+        seconds = time.perf_counter() - started
+        net = restore(run, mode).net
+        answers, features = run.machine.group, torch.from_numpy(np.array(run.features, dtype=np.float32))
+    unlabelled, probe = ~task.data.is_labelled, task.probe[~task.data.is_labelled]
+    by_head = said_by_heads(net, task.data.subset(unlabelled), recipe.model.size)
+    pixels = torch.from_numpy(task.data.images[unlabelled].reshape(len(answers), -1)).float()
+    unit = torch.nn.functional.normalize(features, dim=1)
+    grouped = {
+        "features": kmeans(features, task.n_new, seed=seed).labels.numpy(),
+        "unit_features": kmeans(unit, task.n_new, seed=seed).labels.numpy(),
+        "pixels": kmeans(pixels, task.n_new, seed=seed).labels.numpy(),
+    }
+    table, _ = matched_confusion(np.unique(task.classes, return_inverse=True)[1], answers[probe])
+    if keep is not None:
+        np.savez_compressed(
+            keep, by_head=by_head, features=features, probe=probe, classes=task.classes, answers=answers
+        )
+    alone = by_head.argmax(2)
+    return {
+        "acc": cluster_accuracy(task.classes, answers[probe]),
+        "kmeans": {name: cluster_accuracy(task.classes, labels[probe]) for name, labels in grouped.items()},
+        "acc_by_head": [cluster_accuracy(task.classes, labels[probe]) for labels in alone],
+        "recall": [row[i] / max(1, sum(row)) for i, row in enumerate(table.tolist())][
+            : len(set(task.classes.tolist()))
+        ],
+        "sizes": sorted(np.bincount(answers, minlength=task.n_new).tolist(), reverse=True),
+        "agreement_of_heads": float(np.mean(agreement(alone))),
+        "kmeans_agrees": float(np.mean([cluster_accuracy(labels, grouped["features"]) for labels in alone])),
+        "answer_agrees_with_kmeans": cluster_accuracy(answers, grouped["features"]),
+        "seconds": seconds,
+    }
+
+
+@torch.no_grad()
+def said_by_heads(net: Any, images: ImageSet, size: int) -> np.ndarray:
+    """Probabilities (heads, n, clusters) of every head of every network."""
+    x = to_float(resize(torch.from_numpy(images.images), size))
+    nets = net.nets if isinstance(net, Consensus) else [net]
+    return torch.cat([one.head("new", one.features(x)).softmax(2) for one in nets]).numpy()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--variant", nargs="+", default=[""], metavar="'PATH=V PATH=V'", help="settings of each variant"
+    )
+    parser.add_argument("--hide", nargs="+", default=["1,2,3"], help="hidden digits of each task")
+    parser.add_argument("--uneven", nargs="+", type=float, default=[1.0], help="largest to smallest hidden class")
+    parser.add_argument("--pile", type=int, default=0, help="5 keeps the unlabelled digits 5-9, which are never scored")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--networks", type=int, default=3)
+    parser.add_argument("--out", type=Path, required=True, help="a line of JSON is added for every run")
+    parser.add_argument("--keep", type=Path, help="folder for the arrays of every run")
+    args = parser.parse_args()
+    data, _ = load_benchmark("digits", None)  # the truth of the unlabelled images is dropped here
+    mode = Mode.of("cpu")
+    base = get_recipe("digits", "fast")
+    base = replace(base, model=replace(base.model, networks=args.networks))
+    for text, ratio, variant, seed in itertools.product(args.hide, args.uneven, args.variant, args.seeds):
+        task = cut_down(hide(data, [int(c) for c in text.split(",")], args.pile), ratio)
+        [chosen] = combinations(variant.split())
+        about = {"variant": variant, "hidden": text, "uneven": ratio, "pile": args.pile, "seed": seed}
+        name = "-".join(str(value).replace(" ", "_") for value in about.values())
+        if args.keep is not None:
+            args.keep.mkdir(parents=True, exist_ok=True)
+        kept = None if args.keep is None else args.keep / f"{name}.npz"
+        found = attempt(task, with_settings(base, chosen), seed, mode, kept)
+        add_row(args.out, about | found)
+        brief = {key: found[key] for key in ("acc", "kmeans", "recall", "sizes", "agreement_of_heads")}
+        print(about, brief, f"{found['seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

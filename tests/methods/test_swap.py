@@ -1,0 +1,244 @@
+"""The settings of swapped prediction: off they change nothing; on, each is told slowly, and what is remembered is kept."""
+
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autonovel.chance import seeded
+from autonovel.data.loader import Batch
+from autonovel.errors import InputError
+from autonovel.maths.losses import balanced_targets, relaxed_targets
+from autonovel.methods.base import Method, losses_of
+from autonovel.models.net import Net, build
+from autonovel.settings import Augment, Joint, Model, Recipe, Swap
+from tests.tiny import joint_method, known_classes
+
+N_KNOWN, N_NEW, SIZE = 3, 4, 8
+MIXED = torch.tensor([0, 1, 2, 0, 1, -1, -1, -1, -1, -1])
+ONLY_KNOWN, ONLY_NEW = MIXED.clamp(min=1), torch.full((10,), -1)
+KEY = torch.tensor(4711)
+
+
+def prepared(*, n_known: int = N_KNOWN, **settings: float) -> tuple[Net, Method]:
+    """A small network in training mode and the method; the network's weights do not depend on the settings."""
+    swap = replace(Swap(heads=2, hidden=12, projection=8), **settings)
+    recipe = Recipe(
+        model=Model(width=4, head="cosine"),
+        joint=Joint(objective="swap", batch=10, swap=swap, augment=Augment("mixed", pad=2, jitter=0.3)),
+    )
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=SIZE)
+        if n_known:
+            known_classes(recipe, n_known).prepare(net)
+        method = joint_method(recipe, n_known, N_NEW)
+        method.prepare(net)
+    return net.train(), method
+
+
+def batch_of(labels: Tensor, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    images = torch.from_numpy(rng.integers(0, 256, (len(labels), SIZE, SIZE, 3), dtype=np.uint8))
+    index = torch.arange(len(labels)) * 7 + 3
+    return Batch(images, labels, index, index)
+
+
+def step(net: Net, method: Method, labels: Tensor = MIXED, seed: int = 0, ramp: float = 0.6) -> dict[str, Tensor]:
+    return losses_of(method, net, batch_of(labels, seed), KEY, torch.tensor(ramp))
+
+
+@torch.no_grad()
+def said(
+    net: Net, method: Method, kind: str, labels: Tensor = MIXED, seed: int = 0
+) -> tuple[list[Tensor], list[Tensor]]:
+    """For each view: scores (heads, n, clusters) of this kind of head, and log-probabilities over known and new classes."""
+    views = net.through_frozen(method.views(batch_of(labels, seed), KEY))
+    features = net.features_of(views)
+    scores = net.head_of(kind, features)
+    known = net.head_of("known", features)
+    joint = [torch.cat([k.expand(len(s), -1, -1), s], 2) for k, s in zip(known, scores, strict=True)]
+    return scores, [logits.log_softmax(2) for logits in joint]
+
+
+def cross_entropy(log_p: list[Tensor], targets: list[Tensor], labels: Tensor = MIXED) -> list[float]:
+    """By head, in loops: each of two views against the targets of the other; targets (heads, n, clusters)."""
+    found = []
+    for head in range(len(log_p[0])):
+        rows = []
+        for mine, theirs in ((0, 1), (1, 0)):
+            for i, label in enumerate(labels.tolist()):
+                row = log_p[mine][head, i]
+                rows.append(-row[label] if label >= 0 else -(targets[theirs][head, i] * row[N_KNOWN:]).sum())
+        found.append(float(sum(rows)) / len(rows) / len(log_p[0]) / 2)
+    return found
+
+
+# ---- off
+
+
+def test_without_the_settings_the_loss_is_bit_for_bit_what_it_was() -> None:
+    net, method = prepared()
+    found = step(net, method)
+    assert list(found) == ["new", "over"]
+    assert not method.state_dict()
+    is_labelled = MIXED >= 0
+    given = F.one_hot(MIXED.clamp(min=0), N_KNOWN).float() * is_labelled[:, None]
+    for kind in ("new", "over"):
+        scores, log_p = said(net, method, kind)
+        total = torch.zeros(2)
+        for v in range(2):
+            targets = balanced_targets(scores[v] * net.settings.temperature, ~is_labelled, epsilon=0.05, iterations=3)
+            target = torch.cat([given.expand(2, -1, -1), targets], 2)
+            total = total - (target * log_p[1 - v]).sum(2).mean(1)
+        assert torch.equal(found[kind], total / 2 / 2 / 2)
+
+
+def test_the_bound_alone_changes_nothing() -> None:
+    (net, method), (_, bounded) = prepared(), prepared(divergence_bound=-8.0)
+    assert all(torch.equal(a, b) for a, b in zip(step(net, method).values(), step(net, bounded).values(), strict=True))
+
+
+# ---- on
+
+
+def test_relaxed_targets_take_the_place_of_balanced_ones() -> None:
+    net, method = prepared(balance=0.4)
+    found = step(net, method)
+    for kind in ("new", "over"):
+        scores, log_p = said(net, method, kind)
+        cosines = [view * net.settings.temperature for view in scores]
+        targets = [relaxed_targets(c, MIXED < 0, epsilon=0.05, iterations=3, strength=0.4) for c in cosines]
+        np.testing.assert_allclose(found[kind].detach(), cross_entropy(log_p, targets), rtol=1e-5)
+
+
+def test_the_estimated_sizes_move_with_the_predictions_and_the_next_targets_use_them() -> None:
+    net, method = prepared(prior_rate=0.3)
+    expected = torch.full((2, N_NEW), 1 / N_NEW)
+    for seed in range(3):
+        scores, log_p = said(net, method, "new", seed=seed)
+        targets = [
+            balanced_targets(s * net.settings.temperature, MIXED < 0, epsilon=0.05, iterations=3, prior=expected)
+            for s in scores
+        ]
+        loss = step(net, method, seed=seed)["new"]
+        np.testing.assert_allclose(loss.detach(), cross_entropy(log_p, targets), rtol=1e-5)
+        for head in range(2):
+            rows = [s[head, i].softmax(0) for s in scores for i in range(10) if MIXED[i] < 0]
+            expected[head] = 0.7 * expected[head] + 0.3 * torch.stack(rows).mean(0)
+        np.testing.assert_allclose(method.get_buffer("prior_new"), expected, rtol=1e-5)
+    before = method.get_buffer("prior_new").clone()
+    step(net, method, ONLY_KNOWN)
+    assert torch.equal(method.get_buffer("prior_new"), before)
+
+
+def test_targets_are_balanced_over_earlier_images_too() -> None:
+    net, method = prepared(queue=12)
+    past: deque[Tensor] = deque(maxlen=12)
+    for seed in range(4):  # five unlabelled images each: the third overwrites some of the first
+        scores, log_p = said(net, method, "over", seed=seed)
+        targets = []
+        for view in scores:
+            everything = torch.cat([view[:, MIXED < 0] * net.settings.temperature, *[row[:, None] for row in past]], 1)
+            mask = torch.ones(everything.shape[1], dtype=torch.bool)
+            found = balanced_targets(everything, mask, epsilon=0.05, iterations=3)
+            target = torch.zeros_like(view)
+            target[:, MIXED < 0] = found[:, :5]
+            targets.append(target)
+        loss = step(net, method, seed=seed)["over"]
+        np.testing.assert_allclose(loss.detach(), cross_entropy(log_p, targets), rtol=1e-4)
+        past.extend(scores[0][:, i] * net.settings.temperature for i in range(10) if MIXED[i] < 0)
+    assert method.get_buffer("written_over").item() == 20
+
+
+def test_mean_entropy_is_a_loss_of_its_own() -> None:
+    net, method = prepared(mean_entropy=0.5)
+    terms = []
+    for kind in ("new", "over"):
+        for view in said(net, method, kind)[0]:
+            for scores in view:
+                mean = torch.stack([scores[i].softmax(0) for i in range(10) if MIXED[i] < 0]).mean(0)
+                terms.append(np.log(len(mean)) + float((mean * mean.log()).sum()))
+    assert step(net, method)["mean_entropy"].item() == pytest.approx(0.5 * np.mean(terms), rel=1e-4)
+
+
+@pytest.mark.parametrize("bound", [0.0, -2.0])
+def test_the_divergence_is_that_of_all_pairs_with_the_ramp(bound: float) -> None:
+    net, method = prepared(divergence=0.2, divergence_bound=bound)
+    terms = []
+    for kind in ("new", "over"):
+        for view in said(net, method, kind)[1]:
+            for log_p in view:
+                a, p = log_p.clamp(min=bound or -np.inf), log_p.exp()
+                for i in range(10):
+                    for j in range(10):
+                        if MIXED[i] >= 0 and MIXED[j] < 0:
+                            both_ways = (p[i] * (a[i] - a[j])).sum() + (p[j] * (a[j] - a[i])).sum()
+                            terms.append(float(both_ways) / 2)
+    found = step(net, method, ramp=0.6)
+    assert found["divergence"].item() == pytest.approx(-0.2 * 0.6 * np.mean(terms), rel=1e-4)
+    assert step(net, method, ramp=0.0)["divergence"].item() == 0
+
+
+def test_the_divergence_pushes_an_unlabelled_image_off_the_mean_of_the_labelled_ones_however_sure_it_is() -> None:
+    """The cross term's gradient in the scores is the prediction less the labelled mean: it does not fade (docs/swap.md)."""
+    from autonovel.maths.losses import set_divergence
+
+    labelled = torch.tensor([True, True, True, False])
+    scores = torch.tensor([[30.0, 0, 0, 0], [0, 30, 0, 0], [0, 0, 30, 0], [0, 0, 0, 30]], requires_grad=True)
+    set_divergence(scores.log_softmax(1), labelled, ~labelled).backward()
+    assert scores.grad is not None
+    np.testing.assert_allclose(scores.grad[3], [-1 / 6, -1 / 6, -1 / 6, 1 / 2], atol=1e-5)
+    limited = scores.detach().clone().requires_grad_()
+    set_divergence(limited.log_softmax(1), labelled, ~labelled, bound=8.0).backward()
+    assert limited.grad is not None
+    np.testing.assert_allclose(limited.grad, torch.zeros(4, 4), atol=1e-5)
+
+
+# ---- everything at once
+
+
+ALL = {"balance": 0.7, "prior_rate": 0.1, "mean_entropy": 0.3, "queue": 10, "divergence": 0.2, "divergence_bound": -6.0}
+
+
+@pytest.mark.parametrize("labels", [MIXED, ONLY_KNOWN, ONLY_NEW], ids=["mixed", "only known", "only new"])
+def test_all_settings_together_are_finite_for_every_mix(labels: Tensor) -> None:
+    net, method = prepared(**ALL)
+    for seed in range(2):
+        losses = step(net, method, labels, seed)
+        torch.stack([loss.sum() for loss in losses.values()]).sum().backward()
+        assert all(loss.isfinite().all() for loss in losses.values())
+    assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
+    assert all(value.isfinite().all() for value in method.state_dict().values())
+
+
+def test_without_known_classes_there_is_no_divergence() -> None:
+    net, method = prepared(n_known=0, **ALL)
+    assert step(net, method, ONLY_NEW).keys() == {"new", "over", "mean_entropy"}
+
+
+def test_what_is_remembered_is_in_the_state() -> None:
+    _, method = prepared(**ALL)
+    names = {f"{name}_{kind}" for name in ("prior", "queue", "written") for kind in ("new", "over")}
+    assert method.state_dict().keys() == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        ({"balance": 1.5}, "balance"),
+        ({"prior_rate": -0.1}, "prior-rate"),
+        ({"divergence": -1.0}, "divergence"),
+        ({"mean_entropy": float("nan")}, "mean-entropy"),
+        ({"divergence_bound": 8.0}, "divergence-bound"),
+        ({"queue": 5}, "queue"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, float], flag: str) -> None:
+    _, method = prepared()
+    method.settings = replace(method.settings, swap=replace(method.settings.swap, **settings))
+    with pytest.raises(InputError, match=f"--joint.swap.{flag} is"):
+        method.check((SIZE, SIZE, 3))
