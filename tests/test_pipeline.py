@@ -58,7 +58,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     names = {path.name for path in run.path.iterdir()}
     assert names == {
         "config.json", "metrics.jsonl", "pretrain.safetensors", "supervised.safetensors", "joint.safetensors", "state",
-        "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv",
+        "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv", "images.csv", "thumbnails",
     }  # fmt: skip
     assert len({path.stat().st_mode for path in run.path.iterdir() if path.is_file()}) == 1  # all as readable
     summary = run.summary

@@ -97,7 +97,7 @@ def train(
     labels = data.labels.cpu()
     net.freeze(settings.train_from)
     net.train()
-    method.to(mode.device)
+    method.to(mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     net.precision = mode.precision_for(data.side)
     optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], settings)
     done = 0

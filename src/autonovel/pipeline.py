@@ -125,7 +125,7 @@ class Pipeline:
         for stage in self.stages:
             if stage.method is None:
                 continue
-            method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 2))
+            method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 2, len(self.data)))
             size = self.recipe.model.size
             method.check((size, size, self.data.channels) if size else self.data.images.shape[1:])
             with seeded(self.seed, stage.name):
@@ -159,6 +159,7 @@ class _Walk:
     def go(self, until: str | None) -> None:
         """Walk to the end, or to the end of a stage."""
         started = time.perf_counter()
+        self.reporter.plan(self._planned(until))
         net = self._first_net()
         before: Tensor | None = None
         for stage in self.stages:
@@ -181,6 +182,21 @@ class _Walk:
                 summary |= score(self.data, self.truth, found, before, trained, self.seed)
         self._write(found, summary)
 
+    def _planned(self, until: str | None) -> list[tuple[str, int]]:
+        """What is to be trained, with the epochs of each stage; what the folder has already is not left out."""
+        task = Task(self.recipe, self.data.n_known, self.n_new or 0)
+        planned: list[tuple[str, int]] = []
+        for number in range(1, self.recipe.model.networks + 1):
+            for place, stage in enumerate(self.stages):
+                if stage.method is not None:
+                    planned.append((numbered(stage.name, number), stage.method(task).settings.epochs))
+                elif number == 1 and self.n_new is None and self._probes().trains:
+                    later = [s for s in self.stages[place:] if s.method is not None and s.method.sees == "labels"]
+                    planned += [(f"{s.name}-probe", s.method(task).settings.epochs) for s in later if s.method]
+                if until == stage.name:
+                    return planned
+        return planned
+
     def _first_net(self) -> Net:
         net = self.new_net().to(self.mode.device)
         sample = np.linspace(0, len(self.data) - 1, min(len(self.data), STATISTICS_FROM)).astype(np.int64)
@@ -197,7 +213,7 @@ class _Walk:
     def _do(self, stage: Stage, net: Net, number: int = 1) -> None:
         """Train a stage of the first, second, ... network, or read what it left."""
         assert stage.method is not None
-        method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 0))
+        method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 0, len(self.data)))
         images = self.images
         if method.sees == "labels" and stage in before_estimate(self.stages):
             # what a class looks like is learned later from classes that this stage does not see
@@ -268,7 +284,7 @@ class _Walk:
             source.load_state_dict({k: v for k, v in net.state_dict().items() if not k.startswith("heads.")})
             for stage in self.stages[self.stages.index(ESTIMATE) :]:
                 if stage.method is not None and stage.method.sees == "labels":
-                    method = stage.method(Task(self.recipe, probes.n_train))
+                    method = stage.method(Task(self.recipe, probes.n_train, n_images=len(self.data)))
                     images = self.images.relabelled(probes.train_labels)
                     spent += self._train(f"{stage.name}-probe", method, source, images)
         started = time.perf_counter()

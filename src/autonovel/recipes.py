@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS
 from autonovel.errors import unknown
-from autonovel.settings import Augment, Estimate, Joint, Model, Pretrain, Recipe, Supervised, Swap
+from autonovel.settings import Augment, Contrast, Estimate, Joint, Model, Pretrain, Recipe, Supervised, Swap
 
 PRESETS = ("paper", "reference", "fast")
 
@@ -66,10 +66,12 @@ def _cifar100_incremental(preset: str) -> Recipe:
 
 def _svhn(preset: str) -> Recipe:
     shift = Augment("zero", flip=False)
+    # a stronger crop loses the digit in the middle, or shows the one beside it
+    contrast = Contrast(augment=replace(Contrast().augment, flip=False, area=(0.5, 1.0)))
     recipe = replace(
         _CIFAR10,
         name="svhn",
-        pretrain=replace(_CIFAR10.pretrain, augment=shift),
+        pretrain=replace(_CIFAR10.pretrain, augment=shift, contrast=contrast),
         supervised=replace(_CIFAR10.supervised, augment=shift),
         joint=replace(_CIFAR10.joint, consistency=50.0, ramp=80, augment=shift),
     )
@@ -133,6 +135,7 @@ def _omniglot(preset: str) -> Recipe:
             decay=0.2,
             ways=30,
             augment=part,
+            contrast=Contrast(augment=replace(part, area=(0.5, 1.0))),
         ),
         supervised=Supervised(epochs=10, optimiser="adam", lr=1e-3, train_from="layer4", augment=part),
         estimate=Estimate(
@@ -180,7 +183,9 @@ def _digits(preset: str) -> Recipe:
         model=Model(
             backbone="small", width=16, head="cosine", temperature=0.2, size=16, networks=3 if preset == "fast" else 8
         ),
-        pretrain=Pretrain(method="none"),
+        pretrain=Pretrain(
+            method="none", contrast=Contrast(augment=replace(vary, crop="resized", area=(0.6, 1.0), jitter=0.4))
+        ),
         supervised=Supervised(epochs=1, batch=128, lr=0.1, schedule="cosine", warmup=1, augment=vary),
         joint=Joint(
             objective="swap",

@@ -42,15 +42,24 @@ class Augment:
     """How often the colour is dropped."""
     solarise: float = 0.0
     """How often bright pixels are inverted."""
+    equalise: float = 0.0
+    """How often the brightness of each colour is spread evenly over its range."""
+    blur: float = 0.0
+    """How often an image is blurred, by a Gaussian of random width that reaches a twentieth of the side to each side."""
+    cutout: float = 0.0
+    """How often a square is covered with the image's mean colour."""
+    cutout_side: float = 0.5
+    """The side of that square, as a share of the image's side; parts of it may lie outside."""
 
 
 @dataclass(frozen=True)
 class Model:
     """The network."""
 
-    backbone: Literal["auto", "resnet18", "resnet18-large", "vgg", "small"] = "resnet18"
+    backbone: str = "resnet18"
     """auto: as suits the images. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for
-    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
+    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images. Pre-trained: efficientnet-lite0 (no
+    download), timm:NAME, hf:NAME, FILE.safetensors."""
     width: int = 64
     """Channels of the first block; 0 takes what suits the data."""
     shortcut: Literal["pool", "conv"] = "pool"
@@ -116,12 +125,31 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Contrast:
+    """Settings of simclr, moco and moco-v2."""
+
+    temperature: float = 0.0
+    """Divides the cosines before the softmax; 0 takes what was published (simclr 0.5, moco 0.07, moco-v2 0.2)."""
+    projection: int = 128
+    """Outputs of the projection in which views are compared."""
+    queue: int = 4096
+    """Earlier images that moco compares with; at least a batch."""
+    momentum: float = 0.99
+    """How slowly moco's second network follows the first; larger data sets take 0.999."""
+    norm_groups: int = 8
+    """Groups in which moco normalises a batch, so that a view is not told by the statistics it shares with its partner."""
+    augment: Augment = Augment("resized", area=(0.2, 1.0), jitter=0.4, grey=0.2)
+    """How images are varied, in place of the stage's own: these methods learn what strong variations leave as it is. Crops that
+    lose the object hurt where it is small or stands beside others (SVHN): raise area."""
+
+
+@dataclass(frozen=True)
 class Pretrain(Training):
     """Stage 1: a representation from all images, without labels (or, for prototypical, from the labelled ones)."""
 
     method: str = "rotation"
-    """What is learned: rotation tells by how many quarter turns an image was rotated, prototypical runs episodes over the
-    known classes, none skips the stage."""
+    """What is learned: rotation tells by how many quarter turns an image was rotated; simclr, moco and moco-v2 find the other
+    view of an image among others; prototypical runs episodes over the known classes; none skips the stage."""
     ways: int = 20
     """Classes of an episode, for prototypical."""
     shots: int = 5
@@ -130,6 +158,8 @@ class Pretrain(Training):
     """Images a class in an episode that are to be recognised, for prototypical."""
     episodes: int = 100
     """Episodes an epoch, for prototypical."""
+    contrast: Contrast = Contrast()
+    """Settings of simclr, moco and moco-v2."""
 
 
 @dataclass(frozen=True)
@@ -228,10 +258,15 @@ class Joint(Training):
 
     objective: str = "pairs"
     """pairs: the paper's pairwise loss. swap: swapped prediction of balanced cluster assignments."""
-    pairs: Literal["rank"] = "rank"
-    """The rule that says which two new images belong together: rank compares the sets of the top_k largest features."""
+    pairs: str = "rank"
+    """The rule that says which two new images belong together: rank, soft, cosine, nearest, kmeans-batch or kmeans-all, or
+    MODULE:FUNCTION for one of your own, which takes an autonovel.pairs.PairInput."""
     top_k: int = 5
-    """Size of the sets that rank compares."""
+    """Size of the sets of largest features that rank and soft compare; soft needs more, about 15."""
+    pair_threshold: float = 0.85
+    """The cosine above which two images belong together, for cosine; below 0.6 it fails, and each data set has its best one."""
+    pair_refresh: int = 1
+    """Epochs until the whole pile is clustered again, for kmeans-all."""
     known_weight: float = 1.0
     """Weight of the cross-entropy on known images; 0 switches it off."""
     pair_weight: float = 1.0

@@ -42,6 +42,7 @@ def test_recipes_are_listed_and_shown(call: Call) -> None:
     listed = call("recipes")
     assert listed.returncode == 0
     assert all(f"{name} " in listed.stdout for name in describe_recipes())
+    assert "--joint.objective NAME\n  pairs " in listed.stdout
     lines = call("recipes", "cifar100").stdout.splitlines()
     for line in ("--joint.consistency 50.0", "--joint.ramp 150", "--model.backbone resnet18", "--joint.swap.heads 4"):
         assert line in lines
@@ -102,6 +103,8 @@ def test_version_and_doctor(tmp_path: Path, call: Call, monkeypatch: pytest.Monk
         ("data cifar11", ["no benchmark 'cifar11' (did you mean cifar10"]),
         ("discover --data cifar10 --wibble 3", ["no flag --wibble;", "autonovel discover --help-all"]),
         ("demo --joint.epoch 3", ["no flag --joint.epoch (did you mean --joint.epochs?)"]),
+        ("demo --method kmeens", ["--method is 'kmeens' (did you mean kmeans?); give autonovel", "kmeans"]),
+        ("demo --joint.objective swop", ["--joint.objective is 'swop' (did you mean swap?); give pairs"]),
         ("demo --joint.epochs ten", ["--joint.epochs is 'ten'; give a whole number."]),
         ("demo elsewhere", ["'elsewhere' is one word too many"]),
         ("discover", ["Give a folder of labelled and one of unlabelled images", "--data NAME"]),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -55,6 +56,9 @@ def check_streams(result: subprocess.CompletedProcess[str]) -> None:
     told = [line for line in result.stderr.splitlines() if line.startswith("joint ")]
     assert [line.split()[1] for line in told] == [f"{i}/{EPOCHS}" for i in range(1, EPOCHS + 1)]
     assert all(line.endswith(" left") for line in told)
+    first = next(line for line in result.stderr.splitlines() if line.startswith("pretrain 1/1 "))
+    assert re.search(r"about [0-9:]+ left$", first)  # over all stages, of which two are still unknown
+    assert not first.endswith("about 0:00 left")
     assert "\x1b" not in result.stderr + result.stdout
     assert "\r" not in result.stderr + result.stdout
     assert "5 new classes among 100 unlabelled images" in result.stdout

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from torch.fx import Node
 
 from autonovel.chance import Chance, make_key
-from autonovel.data.augment import _turn_hue, make_view, make_views, quarter_turns, to_float
+from autonovel.data.augment import _turn_hue, blur, equalise, make_view, make_views, quarter_turns, to_float
 from autonovel.settings import Augment
 
-EVERYTHING = Augment("mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3)
+EVERYTHING = Augment(
+    "mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3, equalise=0.3, blur=0.5, cutout=0.3
+)
 SIZES = [(8, 8), (5, 9), (1, 1), (2, 7), (32, 32)]
 
 
@@ -174,6 +176,92 @@ def test_colour_changes_can_be_certain_or_impossible() -> None:
     assert torch.equal(never, plain)
     always = make_view(images, key, index, replace(still, jitter=0.5, jitter_chance=1.0))
     assert all(not torch.allclose(a, b, atol=1e-3) for a, b in zip(always, plain, strict=True))
+
+
+# ---- blur, equalised brightness, covered squares
+
+
+def slow_blur(image: np.ndarray, sigma: float) -> np.ndarray:
+    """A weighted mean over the square around each pixel, of (c, h, w)."""
+    c, height, width = image.shape
+    reach = [max(1, side // 20) for side in (height, width)]
+    out = np.zeros_like(image)
+    for y, x in product(range(height), range(width)):
+        total = 0.0
+        for v, u in product(range(-reach[0], reach[0] + 1), range(-reach[1], reach[1] + 1)):
+            weight = math.exp(-(v * v + u * u) / (2 * sigma * sigma))
+            out[:, y, x] += weight * image[:, np.clip(y + v, 0, height - 1), np.clip(x + u, 0, width - 1)]
+            total += weight
+        out[:, y, x] /= total
+    return out
+
+
+@pytest.mark.parametrize("size", [(8, 8), (5, 9), (1, 1), (41, 20)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_blur_agrees_with_the_loop(size: tuple[int, int], channels: int) -> None:
+    pixels = to_float(pictures(4, *size, channels))
+    sigma = torch.tensor([0.1, 0.5, 1.0, 2.0])
+    found = blur(pixels, sigma)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    for image, width, result in zip(pixels.numpy(), sigma.tolist(), found.numpy(), strict=True):
+        np.testing.assert_allclose(result, slow_blur(image.astype(np.float64), width), atol=1e-5)
+    np.testing.assert_allclose(found[0].numpy(), pixels[0].numpy(), atol=1e-6)  # so narrow that nothing changes
+
+
+def slow_equalised(channel: np.ndarray) -> np.ndarray:
+    levels = np.round(channel * 255)
+    darkest = np.sum(levels == levels.min())
+    if darkest == levels.size:
+        return channel
+    return np.array([[np.sum(levels <= value) - darkest for value in row] for row in levels]) / (levels.size - darkest)
+
+
+def test_equalised_brightness_agrees_with_the_loop() -> None:
+    pixels = to_float(pictures(5, 7, 6))
+    pixels[0] = 0.3  # of one value
+    pixels[1] = (pixels[1] * 3).round() / 9  # of four values, none of them bright
+    found = equalise(pixels)
+    for image, result in zip(pixels.numpy(), found.numpy(), strict=True):
+        for channel, of_channel in zip(image, result, strict=True):
+            np.testing.assert_allclose(of_channel, slow_equalised(channel), atol=1e-6)
+    assert torch.equal(found[0], pixels[0])
+    assert found[1].max() == 1
+
+
+def test_covered_squares_lie_where_they_were_drawn() -> None:
+    n, key, index = 60, torch.tensor(8), torch.arange(60)
+    images = pictures(n, 10, 6)
+    view = make_view(images, key, index, Augment("none", flip=False, cutout=0.5, cutout_side=0.4))
+    chance = Chance(key, index)
+    covered, ys, xs = chance.coin(0.5).tolist(), chance.uniform(0, 10).tolist(), chance.uniform(0, 6).tolist()
+    for image, result, is_covered, y, x in zip(to_float(images), view, covered, ys, xs, strict=True):
+        for row, col in product(range(10), range(6)):
+            inside = is_covered and abs(row + 0.5 - y) < 2 and abs(col + 0.5 - x) < 1.2
+            torch.testing.assert_close(result[:, row, col], image.mean((1, 2)) if inside else image[:, row, col])
+    assert 20 < sum(covered) < 40
+
+
+def test_blur_and_others_can_be_certain_or_impossible() -> None:
+    images, index, key = pictures(40, 9, 9), torch.arange(40), torch.tensor(2)
+    still, plain = Augment("none", flip=False), to_float(images)
+    width = Chance(key, index)
+    width.coin()
+    always = make_view(images, key, index, replace(still, blur=1.0))
+    torch.testing.assert_close(always, blur(plain, width.uniform(0.1, 2.0)))
+    torch.testing.assert_close(make_view(images, key, index, replace(still, equalise=1.0)), equalise(plain))
+    for field in ("blur", "equalise", "cutout"):
+        some = make_view(images, key, index, replace(still, **{field: 0.5}))
+        same = sum(torch.equal(a, b) for a, b in zip(some, plain, strict=True))
+        assert 8 < same < 32, field
+
+
+def test_views_are_one_graph_without_a_look_at_values() -> None:
+    def views(images: torch.Tensor, key: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.cat(make_views(images, key, index, EVERYTHING, views=range(2)))
+
+    compiled = torch.compile(views, backend="eager", fullgraph=True, dynamic=False)
+    given = pictures(3, 8, 8), torch.tensor(1), torch.arange(3)
+    torch.testing.assert_close(compiled(*given), views(*given))
 
 
 # ---- the drawn numbers

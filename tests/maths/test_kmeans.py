@@ -13,7 +13,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.kmeans import Points, kmeans, lloyd
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.lloyd import lloyd
+from autonovel.maths.points import Points
 from autonovel.maths.sweep import Sweep, kmeans_sweep, merge_centres
 
 
@@ -135,8 +137,9 @@ def test_chunks_and_moves_give_the_same_as_one_block(monkeypatch: pytest.MonkeyP
     points, truth = blobs(500, 6, 7, 0.9)
     anchors = some_anchors(truth, 3)
     whole = kmeans(points, 9, anchors=anchors, restarts=4)
-    monkeypatch.setattr("autonovel.maths.kmeans._CPU_ROWS", 37)
-    monkeypatch.setattr("autonovel.maths.kmeans._CPU_BLOCK", 200)
+    monkeypatch.setattr("autonovel.maths.points.CPU_ROWS", 37)
+    for module in ("points", "lloyd"):
+        monkeypatch.setattr(f"autonovel.maths.{module}.CPU_BLOCK", 200)
     pieces = kmeans(points, 9, anchors=anchors, restarts=4)
     assert whole.labels.equal(pieces.labels)
     assert whole.inertia == pytest.approx(pieces.inertia, rel=1e-6)

@@ -10,7 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from autonovel.maths.losses import balanced_targets, consistency, cross_entropy, masked_mean, pair_loss
+from autonovel.maths.contrastive import push
+from autonovel.maths.losses import (
+    balanced_targets,
+    consistency,
+    cross_entropy,
+    masked_mean,
+    mean_entropy_loss,
+    moved_prior,
+    pair_loss,
+    relaxed_targets,
+    set_divergence,
+    view_divergence,
+    with_past,
+)
 
 SEEDS = st.integers(0, 2**31)
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6))
@@ -44,8 +57,10 @@ def slow_consistency(first: list[list[float]], second: list[list[float]]) -> flo
     return sum(terms) / len(terms)
 
 
-def slow_balanced(scores: list[list[float]], mask: list[bool], epsilon: float, iterations: int) -> list[list[float]]:
-    """Sinkhorn on one head: clusters get equal mass, then images, in turn."""
+def slow_balanced(
+    scores: list[list[float]], mask: list[bool], epsilon: float, iterations: int, prior: list[float] | None = None
+) -> list[list[float]]:
+    """Sinkhorn on one head: clusters get their mass, then images, in turn."""
     counts = [i for i, taken in enumerate(mask) if taken]
     clusters = range(len(scores[0]))
     q = {(i, c): math.exp(scores[i][c] / epsilon) for i in counts for c in clusters}
@@ -53,7 +68,7 @@ def slow_balanced(scores: list[list[float]], mask: list[bool], epsilon: float, i
         for c in clusters:
             total = sum(q[i, c] for i in counts)
             for i in counts:
-                q[i, c] /= total
+                q[i, c] *= (prior[c] if prior else 1.0) / total
         for i in counts:
             total = sum(q[i, c] for c in clusters)
             for c in clusters:
@@ -162,6 +177,206 @@ def test_balanced_targets_ignore_rows_outside_the_mask() -> None:
     assert not found[:, ~mask].any()
 
 
+# ---- clusters of unequal size
+
+
+def shares(seed: int, *size: int) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed + 1)).softmax(-1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, size=SIZES, epsilon=st.sampled_from([0.05, 0.3]), rounds=st.integers(1, 5), by_head=st.booleans())
+def test_targets_with_given_sizes_agree_with_the_loop(
+    seed: int, size: tuple[int, int], epsilon: float, rounds: int, by_head: bool
+) -> None:
+    n, c = size
+    scores = 2 * torch.rand(2, n, c, generator=torch.Generator().manual_seed(seed)) - 1
+    mask = draw(seed, n, c)[2]
+    prior = shares(seed, 2, c) if by_head else shares(seed, c)
+    found = balanced_targets(scores, mask, epsilon=epsilon, iterations=rounds, prior=prior)
+    for head in range(2):
+        own = (prior[head] if by_head else prior).tolist()
+        expected = slow_balanced(scores[head].tolist(), mask.tolist(), epsilon, rounds, own)
+        np.testing.assert_allclose(found[head].numpy(), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_targets_have_the_sizes_asked_for_and_equal_ones_are_the_default() -> None:
+    scores = 2 * torch.rand(2, 60, 3, generator=torch.Generator().manual_seed(0)) - 1
+    everything = torch.ones(60, dtype=torch.bool)
+    prior = torch.tensor([0.7, 0.2, 0.1])
+    found = balanced_targets(scores, everything, epsilon=0.05, iterations=100, prior=prior)
+    assert torch.allclose(found.sum(1), 60 * prior.expand(2, 3), atol=0.05)
+    equal = balanced_targets(scores, everything, epsilon=0.05, iterations=3, prior=torch.full((3,), 1 / 3))
+    torch.testing.assert_close(equal, balanced_targets(scores, everything, epsilon=0.05, iterations=3))
+
+
+def slow_relaxed(
+    scores: list[list[float]], epsilon: float, iterations: int, strength: float, prior: list[float]
+) -> list[list[float]]:
+    """Scaling of images and clusters in turn, the clusters' with an exponent (Chizat et al., 2018)."""
+    n, c = len(scores), len(prior)
+    kernel = [[math.exp((value - max(map(max, scores))) / epsilon) for value in row] for row in scores]
+    of_cluster = [1.0] * c
+    for _ in range(iterations):
+        of_image = [1 / sum(kernel[i][k] * of_cluster[k] for k in range(c)) for i in range(n)]
+        of_cluster = [(n * prior[k] / sum(kernel[i][k] * of_image[i] for i in range(n))) ** strength for k in range(c)]
+    q = [[kernel[i][k] * of_cluster[k] for k in range(c)] for i in range(n)]
+    return [[value / sum(row) for value in row] for row in q]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, size=SIZES, rounds=st.integers(1, 6), strength=st.sampled_from([0.0, 0.3, 0.9, 1.0]))
+def test_relaxed_targets_agree_with_the_loop(seed: int, size: tuple[int, int], rounds: int, strength: float) -> None:
+    n, c = size
+    scores = 2 * torch.rand(1, n, c, generator=torch.Generator().manual_seed(seed)) - 1
+    mask, prior = draw(seed, n, c)[2], shares(seed, c)
+    found = relaxed_targets(scores, mask, epsilon=0.1, iterations=rounds, strength=strength, prior=prior)[0]
+    assert not found[~mask].any()
+    if mask.any():
+        expected = slow_relaxed(scores[0, mask].tolist(), 0.1, rounds, strength, prior.tolist())
+        np.testing.assert_allclose(found[mask].numpy(), expected, rtol=2e-3, atol=1e-6)
+
+
+def test_relaxed_targets_lie_between_each_for_itself_and_balance() -> None:
+    # two clusters that are plainly of 24 and 6 images; balance makes them equal, no strength leaves them as they are
+    scores = torch.zeros(1, 30, 2)
+    scores[0, :24, 0] = scores[0, 24:, 1] = 0.3
+    scores += 0.05 * torch.rand(1, 30, 2, generator=torch.Generator().manual_seed(0))
+    everything = torch.ones(30, dtype=torch.bool)
+
+    def sizes(strength: float) -> float:
+        options = {"epsilon": 0.05, "iterations": 200, "strength": strength}
+        return relaxed_targets(scores, everything, **options).sum(1)[0, 0].item()
+
+    free, half, held = sizes(0.0), sizes(0.5), sizes(1.0)
+    assert free == pytest.approx(24, abs=0.3)
+    assert held == pytest.approx(15, abs=0.1)
+    assert held < half < free
+    strict = balanced_targets(scores, everything, epsilon=0.05, iterations=200)
+    held_targets = relaxed_targets(scores, everything, epsilon=0.05, iterations=200, strength=1.0)
+    assert torch.allclose(held_targets, strict, atol=1e-3)
+    alone = relaxed_targets(scores, everything, epsilon=0.05, iterations=3, strength=0.0)
+    assert torch.allclose(alone, (scores / 0.05).softmax(2), atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, size=SIZES, rate=st.sampled_from([0.0, 0.05, 1.0]))
+def test_the_prior_moves_towards_the_mean_prediction(seed: int, size: tuple[int, int], rate: float) -> None:
+    n, c = size
+    probabilities, prior, mask = shares(seed + 9, 2, n, c), shares(seed, 2, c), draw(seed, n, c)[2]
+    found = moved_prior(prior, probabilities, mask, rate)
+    for head in range(2):
+        rows = [row for row, counts in zip(probabilities[head].tolist(), mask.tolist(), strict=True) if counts]
+        for k in range(c):
+            mean = sum(row[k] for row in rows) / len(rows) if rows else prior[head, k].item()
+            wanted = (1 - rate) * prior[head, k].item() + rate * mean
+            assert found[head, k].item() == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+    assert torch.allclose(found.sum(-1), torch.ones(2), atol=1e-5)
+
+
+def test_the_prior_finds_the_sizes_of_uneven_clusters_from_targets_that_follow_it() -> None:
+    # 80 % of the images are of one cluster, as clear scores say; the prior starts equal and moves by what images themselves say
+    generator = torch.Generator().manual_seed(0)
+    prior = torch.full((1, 2), 0.5)
+    for _ in range(60):
+        truth = (torch.rand(64, generator=generator) < 0.2).long()
+        scores = 0.6 * torch.eye(2)[truth][None] + 0.1 * torch.randn(1, 64, 2, generator=generator)
+        prior = moved_prior(prior, (scores / 0.1).softmax(2), torch.ones(64, dtype=torch.bool), 0.1)
+    targets = balanced_targets(scores, torch.ones(64, dtype=torch.bool), epsilon=0.05, iterations=3, prior=prior)
+    assert prior[0, 0].item() == pytest.approx(0.8, abs=0.05)
+    assert (targets[0].argmax(1) == truth).float().mean() > 0.95
+
+
+def test_targets_over_a_queue_are_those_of_one_large_batch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = 2 * torch.rand(2, 40, 3, generator=generator) - 1
+    mask = torch.rand(40, generator=generator) < 0.6
+    queue, written = torch.zeros(50, 2, 3), torch.tensor(0)
+    for start in (0, 10, 20):
+        part = slice(start, start + 10)
+        queue, written = push(queue, written, scores[:, part].transpose(0, 1), mask[part])
+    assert written == mask[:30].sum()
+    joined, counts = with_past(scores[:, 30:], mask[30:], queue, torch.arange(50) < written)
+    found = balanced_targets(joined, counts, epsilon=0.05, iterations=3)[:, :10]
+    whole = balanced_targets(scores, mask, epsilon=0.05, iterations=3)[:, 30:]
+    assert torch.allclose(found, whole, atol=1e-5)
+    alone = balanced_targets(scores[:, 30:], mask[30:], epsilon=0.05, iterations=3)
+    assert not torch.allclose(alone, whole, atol=1e-2)
+
+
+# ---- divergences
+
+
+def slow_divergence(a: list[float], b: list[float], bound: float = math.inf) -> float:
+    """Half the sum of both Kullback-Leibler divergences of log-probabilities."""
+    a_cut, b_cut = ([max(value, -bound) for value in row] for row in (a, b))
+    forth = sum(math.exp(p) * (x - y) for p, x, y in zip(a, a_cut, b_cut, strict=True))
+    back = sum(math.exp(q) * (y - x) for q, x, y in zip(b, a_cut, b_cut, strict=True))
+    return (forth + back) / 2
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=SEEDS, size=SIZES, bound=st.sampled_from([math.inf, 2.0, 0.5]))
+def test_divergence_of_sets_is_the_mean_over_all_pairs(seed: int, size: tuple[int, int], bound: float) -> None:
+    log_p = torch.stack([draw(seed + head, *size)[0].log_softmax(1) for head in range(2)])
+    first = draw(seed, *size)[2]
+    found = set_divergence(log_p, first, ~first, bound=bound)
+    for head in range(2):
+        rows = log_p[head].tolist()
+        pairs = [
+            slow_divergence(a, b, bound)
+            for a, counts in zip(rows, first.tolist(), strict=True)
+            if counts
+            for b, other in zip(rows, first.tolist(), strict=True)
+            if not other
+        ]
+        expected = sum(pairs) / len(pairs) if pairs else 0.0
+        assert found[head].item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+        assert 0 <= round(expected, 6) <= bound
+
+
+def test_nothing_is_gained_beyond_the_bound() -> None:
+    scores = (40 * torch.eye(4)[[0, 0, 2, 3]]).requires_grad_()
+    first = torch.tensor([True, True, False, False])
+    set_divergence(scores.log_softmax(1), first, ~first, bound=10.0).backward()
+    assert scores.grad.abs().max() < 1e-6
+    scores.grad = None
+    set_divergence(scores.log_softmax(1), first, ~first).backward()
+    assert scores.grad.abs().max() > 0.1
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, size=SIZES)
+def test_divergence_of_views_agrees_with_the_loop(seed: int, size: tuple[int, int]) -> None:
+    first, second = (draw(seed + view, *size)[0].log_softmax(1) for view in range(2))
+    mask = draw(seed, *size)[2]
+    rows = zip(first.tolist(), second.tolist(), mask.tolist(), strict=True)
+    each = [slow_divergence(a, b) for a, b, counts in rows if counts]
+    expected = sum(each) / len(each) if each else 0.0
+    assert view_divergence(first, second, mask).item() == pytest.approx(expected, rel=1e-3, abs=1e-5)
+    assert view_divergence(first.expand(3, -1, -1), second.expand(3, -1, -1), mask).shape == (3,)
+    assert view_divergence(first, first, mask).item() == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, size=SIZES)
+def test_mean_entropy_agrees_with_the_loop(seed: int, size: tuple[int, int]) -> None:
+    scores, _, mask = draw(seed, *size)
+    rows = [softmax(row) for row, counts in zip(scores.tolist(), mask.tolist(), strict=True) if counts]
+    means = [sum(column) / len(rows) for column in zip(*rows, strict=True)] if rows else []
+    expected = math.log(size[1]) + sum(mean * math.log(mean) for mean in means) if rows else 0.0
+    assert mean_entropy_loss(scores.softmax(1), mask).item() == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_mean_entropy_is_zero_when_clusters_are_used_equally_and_largest_when_one_is() -> None:
+    everything = torch.ones(4, dtype=torch.bool)
+    assert mean_entropy_loss(torch.eye(4), everything).item() == pytest.approx(0, abs=1e-6)
+    assert mean_entropy_loss(torch.eye(4)[[1, 1, 1, 1]], everything).item() == pytest.approx(math.log(4))
+
+
+# ---- the edges
+
+
 def losses_of(scores: Tensor, mask: Tensor) -> dict[str, Callable[[], Tensor]]:
     n = len(scores)
     labels = torch.where(mask, 0, -1)
@@ -171,10 +386,18 @@ def losses_of(scores: Tensor, mask: Tensor) -> dict[str, Callable[[], Tensor]]:
         "unlike pairs": lambda: pair_loss(scores.softmax(1), scores.softmax(1), torch.zeros(n, n), mask),
         "like pairs": lambda: pair_loss(scores.softmax(1), scores.softmax(1), torch.ones(n, n), mask),
         "consistency": lambda: consistency(scores.softmax(1), scores.softmax(1).flip(0)),
+        "sets apart": lambda: (
+            -set_divergence(scores.log_softmax(1), mask & (torch.arange(n) < n // 2), mask, bound=20.0)
+        ),
+        "views apart": lambda: view_divergence(scores.log_softmax(1), scores.log_softmax(1).flip(0), mask),
+        "mean entropy": lambda: mean_entropy_loss(scores.softmax(1), mask),
     }
 
 
-@pytest.mark.parametrize("name", ["cross entropy", "pairs", "unlike pairs", "like pairs"])
+MASKED = ["cross entropy", "pairs", "unlike pairs", "like pairs", "sets apart", "views apart", "mean entropy"]
+
+
+@pytest.mark.parametrize("name", MASKED)
 def test_a_batch_in_which_no_row_counts_gives_zero_and_zero_gradients(name: str) -> None:
     scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss = losses_of(scores, torch.zeros(6, dtype=torch.bool))[name]()
@@ -188,9 +411,11 @@ def test_no_row_that_counts_gives_no_target() -> None:
     found = balanced_targets(torch.randn(2, 5, 3), torch.zeros(5, dtype=torch.bool), epsilon=0.05, iterations=3)
     assert found.shape == (2, 5, 3)
     assert not found.any()
+    nobody = torch.zeros(5, dtype=torch.bool)
+    assert not relaxed_targets(torch.randn(2, 5, 3), nobody, epsilon=0.05, iterations=3, strength=0.5).any()
 
 
-@pytest.mark.parametrize("name", ["cross entropy", "pairs", "unlike pairs", "like pairs", "consistency"])
+@pytest.mark.parametrize("name", [*MASKED, "consistency"])
 @pytest.mark.parametrize("kind", ["certain", "very certain", "equal", "one row", "one class"])
 def test_losses_and_gradients_are_finite_at_the_edges(name: str, kind: str) -> None:
     scores = {
@@ -224,3 +449,23 @@ def test_masked_mean() -> None:
     assert masked_mean(values, torch.tensor([True, False, True])).item() == 2
     assert masked_mean(values, torch.tensor([True, True, True])).item() == 3
     assert masked_mean(values, torch.zeros(3, dtype=torch.bool)).item() == 0
+
+
+def test_each_is_one_graph_without_a_look_at_values() -> None:
+    def step(scores: Tensor, mask: Tensor) -> list[Tensor]:
+        log_p, prior = scores.log_softmax(-1), scores.softmax(-1).mean(1)
+        options = {"epsilon": 0.05, "iterations": 3}
+        joined, counts = with_past(scores, mask, scores.transpose(0, 1), mask)
+        return [
+            balanced_targets(joined, counts, prior=moved_prior(prior, log_p.exp(), mask, 0.1), **options),
+            relaxed_targets(scores, mask, strength=0.5, **options),
+            set_divergence(log_p, mask, ~mask, bound=9.0),
+            view_divergence(log_p, log_p.flip(0), mask),
+            mean_entropy_loss(log_p.exp(), mask),
+        ]
+
+    compiled = torch.compile(step, backend="eager", fullgraph=True, dynamic=False)
+    scores = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)).tanh()
+    for mask in (torch.arange(6) < 4, torch.arange(6) < 0):
+        for found, wanted in zip(compiled(scores, mask), step(scores, mask), strict=True):
+            torch.testing.assert_close(found, wanted)

@@ -15,6 +15,7 @@ from autonovel.errors import InputError
 from autonovel.maths.losses import balanced_targets
 from autonovel.maths.pairs import rank_statistics
 from autonovel.methods.base import Method, losses_of
+from autonovel.models.backbones import Backbone
 from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Joint, Model, Pretrain, Recipe, Supervised, Swap
 from tests.tiny import joint_method, known_classes, pretraining
@@ -350,7 +351,7 @@ class Pixels(nn.Sequential):
 def test_prototypical_agrees_with_the_slow_account() -> None:
     settings = Pretrain(method="prototypical", ways=3, shots=2, queries=3, augment=Augment("none", flip=False))
     method = pretraining(Recipe(pretrain=settings))
-    net = Net(Pixels(), 3 * SIZE * SIZE, 3)
+    net = Net(Backbone(Pixels(), 3 * SIZE * SIZE), 3)
     labels = torch.tensor([0] * 5 + [1] * 5 + [2] * 5)
     batch = batch_of(labels)
     points = to_float(batch.images).flatten(1).tolist()

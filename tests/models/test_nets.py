@@ -224,7 +224,7 @@ def test_projected_heads_work_together_as_each_would_alone() -> None:
     for number in range(3):
         own = slice(5 * number, 5 * number + 5)
         inner = x @ linear.weight[own].T + linear.bias[own]
-        inner = (inner - inner.mean(0)) / (inner.var(0, correction=0) + norm.EPSILON).sqrt()
+        inner = (inner - inner.mean(0)) / (inner.var(0, correction=0) + norm.epsilon).sqrt()
         projected = torch.relu(inner) @ heads.weight[number] + heads.bias[number]
         directions = heads.classes[number]
         cosine = (projected @ directions.T) / projected.norm(dim=1)[:, None] / directions.norm(dim=1)

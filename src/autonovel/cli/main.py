@@ -9,8 +9,9 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from autonovel.cli.common import TrainingVerb
 from autonovel.cli.flags import Flag, build, flags_of, overlay, read
@@ -18,6 +19,7 @@ from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
+from autonovel.methods.registry import CHOICES
 from autonovel.recipes import get_recipe
 from autonovel.settings import Recipe
 
@@ -134,7 +136,13 @@ def _flags(kind: type[Any], recipe: Recipe | None = None) -> list[Flag]:
     if recipe is None:
         return own
     taken = ("name", "preset")  # which --recipe and --preset say
-    return own + [flag for flag in flags_of(Recipe, recipe) if flag.path not in taken]
+    return own + [_named(flag) for flag in flags_of(Recipe, recipe) if flag.path not in taken]
+
+
+def _named(flag: Flag) -> Flag:
+    """A flag that names a method takes the names there are."""
+    names = tuple(CHOICES.get(flag.path, ()))
+    return replace(flag, kind=Literal[names]) if names else flag
 
 
 def _help(verb: str, words: list[str]) -> str:

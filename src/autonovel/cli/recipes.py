@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autonovel.cli.common import Preset, Verb
 from autonovel.cli.flags import Positional, flags_of
 from autonovel.errors import option
+from autonovel.methods.registry import CHOICES
 from autonovel.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings import Recipe
 
 
 @dataclass(frozen=True)
 class Recipes(Verb):
-    """List the recipes, or show every field of one as the flag that sets it."""
+    """List the recipes and methods, or show every field of a recipe as the flag that sets it."""
 
     name: Positional[str] = ""
     """The recipe to show; all are listed when left out."""
@@ -26,7 +28,13 @@ class Recipes(Verb):
             for flag in flags_of(Recipe, get_recipe(self.name, self.preset)):
                 print(option("recipe" if flag.path == "name" else flag.path, flag.default))
             return
-        names = describe_recipes()
-        for name, text in names.items():
-            print(f"{name:<{max(map(len, names))}}  {text}")
-        print(f"Presets: {', '.join(PRESETS)}. All fields of a recipe: autonovel recipes NAME")
+        print(f"--recipe NAME (each in the presets {', '.join(PRESETS)}; all fields of one: autonovel recipes NAME)")
+        _print_names(describe_recipes())
+        for path, entries in CHOICES.items():
+            print(f"\n{option(path)} NAME")
+            _print_names({name: "skip the stage" if entry is None else entry.line for name, entry in entries.items()})
+
+
+def _print_names(lines: Mapping[str, str]) -> None:
+    for name, line in lines.items():
+        print(f"  {name:<{max(map(len, lines))}}  {line}")

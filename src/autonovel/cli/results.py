@@ -24,7 +24,7 @@ def print_result(run: Any, *, json: bool = False) -> None:
     _print_table(run)
     if run.edits and "acc_new" in run.summary:
         print("The scores are those of the clusters as they were found, before anything was changed:")
-    for line in (*_scores(run.summary), *_files(run)):
+    for line in (*_scores(run.summary), _made_with(run), *_files(run)):
         print(line)
 
 
@@ -97,9 +97,16 @@ def _scores(summary: dict[str, Any]) -> Iterator[str]:
         for rule, parts in summary.get("test", {}).items():
             shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
             yield f"test split, {rule} matching: {'  '.join(shown)}"
+
+
+def _made_with(run: Any) -> str:
+    summary, recipe = run.summary, run.config["run"]["recipe"]
     total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
-    recipe = f"recipe {summary['recipe']} ({summary['preset']})"
-    yield f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, {recipe}"
+    method = recipe.get("method", "autonovel")  # folders of earlier versions do not say
+    return (
+        f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, "
+        f"{'' if method == 'autonovel' else f'method {method}, '}recipe {summary['recipe']} ({summary['preset']})"
+    )
 
 
 def _files(run: Any) -> Iterator[str]:

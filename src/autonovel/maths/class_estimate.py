@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.kmeans import check_features
+from autonovel.maths.points import check_features
 
 T = TypeVar("T")
 Estimator: TypeAlias = Literal["calibrated", "paper", "silhouette"]

@@ -6,6 +6,8 @@ captured graph serves all steps; a batch without any row that counts gives zero,
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -44,7 +46,71 @@ def consistency(first: Tensor, second: Tensor) -> Tensor:
     return (first - second).square().mean()
 
 
-def balanced_targets(scores: Tensor, mask: Tensor, *, epsilon: float, iterations: int) -> Tensor:
+def mean_entropy_loss(probabilities: Tensor, mask: Tensor) -> Tensor:
+    """How far the average prediction is from using all clusters equally: log(clusters) less its entropy (SimGCD).
+
+    An alternative to balanced targets: as a loss it keeps clusters from dying out without forcing equal sizes.
+
+    Args:
+        probabilities: (..., n, clusters).
+        mask: bool (n,), the rows that count.
+
+    Returns:
+        (...), between zero and log(clusters); zero where no row counts.
+    """
+    average = _mean_over_rows(probabilities, mask)
+    entropy = -(average * average.clamp(min=torch.finfo(average.dtype).tiny).log()).sum(-1)
+    return (math.log(probabilities.shape[-1]) - entropy) * mask.any()
+
+
+def set_divergence(log_p: Tensor, first: Tensor, second: Tensor, *, bound: float = math.inf) -> Tensor:
+    """How far apart the predictions of two sets of images are: the mean symmetric divergence of all pairs between them.
+
+    For a pair it is half the sum of the Kullback-Leibler divergences both ways. NCD-IIC (Li et al., 2023) maximises it
+    between labelled and unlabelled images over the joint softmax of known and new classes. No pair is enumerated: the mean
+    over pairs of sum(e^a (a - b)) is the mean of sum(e^a a) less the inner product of the means of e^a and b.
+
+    Args:
+        log_p: log-probabilities (..., n, classes).
+        first, second: bool (n,), the rows of each set.
+        bound: log-probabilities below minus this count as that, so that no pair counts for more than this and nothing is
+            gained by making a probability still smaller.
+
+    Returns:
+        (...), zero where one of the sets is empty.
+    """
+    a, p = log_p.clamp(min=-bound), log_p.exp()
+    own = (p * a).sum(-1, keepdim=True)
+    total: Tensor = log_p.new_zeros(log_p.shape[:-2])
+    for here, there in ((first, second), (second, first)):
+        crossed = _mean_over_rows(p, here) * _mean_over_rows(a, there)
+        total = total + _mean_over_rows(own, here)[..., 0] - crossed.sum(-1)
+    return total / 2 * (first.any() & second.any())
+
+
+def view_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
+    """Mean symmetric divergence of the predictions of two views of the same images (NCD-IIC's intra-class term).
+
+    Args:
+        first, second: log-probabilities (..., n, classes).
+        mask: bool (n,), the rows that count.
+
+    Returns:
+        (...), half the sum of the divergences both ways; zero where no row counts.
+    """
+    each = (first.exp() - second.exp()) * (first - second)
+    return _mean_over_rows(each.sum(-1, keepdim=True), mask)[..., 0] / 2
+
+
+def _mean_over_rows(values: Tensor, mask: Tensor) -> Tensor:
+    """(..., n, c) to (..., c): the mean of the rows of the mask (n,), zero where there are none."""
+    weight = mask.to(values.dtype) / mask.sum().clamp(min=1)
+    return (values * weight[:, None]).sum(-2)
+
+
+def balanced_targets(
+    scores: Tensor, mask: Tensor, *, epsilon: float, iterations: int, prior: Tensor | None = None
+) -> Tensor:
     """Soft cluster assignments that use all clusters equally: Sinkhorn's balancing of exp(scores / epsilon).
 
     Args:
@@ -52,16 +118,81 @@ def balanced_targets(scores: Tensor, mask: Tensor, *, epsilon: float, iterations
         mask: bool (n,), the rows that take part; the others come out as zeros.
         epsilon: smaller is harder.
         iterations: rounds of balancing clusters and images in turn.
+        prior: (clusters,) or (heads, clusters), the share of the images that each cluster gets; equal when left out.
 
     Returns:
         (heads, n, clusters), rows of the mask sum to one.
     """
-    # rows outside the mask become exp(-inf) = 0; multiplied by zero instead, a large score would give inf x 0
-    scores = torch.where(mask[None, :, None], scores, -torch.inf)
-    peak = scores.amax((1, 2), keepdim=True)
-    q = torch.exp((scores - torch.where(peak.isfinite(), peak, 0.0)) / epsilon)
+    q = _kernel(scores, mask, epsilon)
     tiny = torch.finfo(q.dtype).tiny
     for _ in range(iterations):
         q = q / q.sum(1, keepdim=True).clamp(min=tiny)
+        if prior is not None:
+            q = q * prior.unsqueeze(-2)
         q = q / q.sum(2, keepdim=True).clamp(min=tiny)
     return q
+
+
+def relaxed_targets(
+    scores: Tensor, mask: Tensor, *, epsilon: float, iterations: int, strength: float, prior: Tensor | None = None
+) -> Tensor:
+    """Balanced targets whose cluster sizes may leave the prior where the scores are clear (unbalanced optimal transport).
+
+    Args:
+        scores, mask, epsilon, iterations, prior: as for :func:`balanced_targets`.
+        strength: how strongly sizes are held to the prior. 0: not at all, each image for itself; 1: as balanced targets. It
+            is penalty / (penalty + epsilon), where the penalty weighs the divergence of the sizes from the prior.
+
+    Returns:
+        (heads, n, clusters), rows of the mask sum to one.
+    """
+    kernel = _kernel(scores, mask, epsilon)
+    tiny = torch.finfo(kernel.dtype).tiny
+    share = kernel.new_full(kernel.shape[2:], 1 / kernel.shape[2]) if prior is None else prior
+    wanted = share.unsqueeze(-2) * mask.sum()
+    by_cluster = torch.ones_like(kernel[:, :1])
+    for _ in range(iterations):
+        by_image = 1 / (kernel * by_cluster).sum(2, keepdim=True).clamp(min=tiny)
+        by_cluster = (wanted / (kernel * by_image).sum(1, keepdim=True).clamp(min=tiny)) ** strength
+    q = kernel * by_cluster
+    return q / q.sum(2, keepdim=True).clamp(min=tiny)
+
+
+def _kernel(scores: Tensor, mask: Tensor, epsilon: float) -> Tensor:
+    """exp(scores / epsilon), its largest value one; zero in rows outside the mask."""
+    # exp(-inf) = 0; multiplied by zero instead, a large score would give inf x 0
+    scores = torch.where(mask[None, :, None], scores, -torch.inf)
+    peak = scores.amax((1, 2), keepdim=True)
+    return torch.exp((scores - torch.where(peak.isfinite(), peak, 0.0)) / epsilon)
+
+
+def with_past(scores: Tensor, mask: Tensor, past: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores and mask of a batch with those of earlier images behind them, so that targets are balanced over all of them.
+
+    The targets of the batch are then the first n rows. A batch with few images of a cluster, or fewer images than clusters,
+    says little about what balanced means.
+
+    Args:
+        scores: (heads, n, clusters).
+        mask: bool (n,).
+        past: (q, heads, clusters), a queue of the scores of earlier images.
+        filled: bool (q,), the rows of the queue that hold any.
+
+    Returns:
+        (heads, n + q, clusters) and bool (n + q,).
+    """
+    return torch.cat([scores, past.to(scores.dtype).transpose(0, 1)], 1), torch.cat([mask, filled])
+
+
+def moved_prior(prior: Tensor, probabilities: Tensor, mask: Tensor, rate: float) -> Tensor:
+    """An estimate of the cluster sizes, moved towards the mean prediction of a batch; unchanged where no row counts.
+
+    Args:
+        prior: (..., clusters), sums to one.
+        probabilities: (..., n, clusters) of the new classes.
+        mask: bool (n,), the rows that count.
+        rate: how far, between 0 and 1; about the batch's share of the images that one estimate should rest on.
+    """
+    average = _mean_over_rows(probabilities, mask)
+    average = average / average.sum(-1, keepdim=True).clamp(min=torch.finfo(average.dtype).tiny)
+    return torch.where(mask.any(), torch.lerp(prior, average.to(prior.dtype), rate), prior)

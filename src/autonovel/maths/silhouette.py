@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from autonovel.errors import InputError
-from autonovel.maths.kmeans import check_features, standardise
+from autonovel.maths.points import check_features, standardise
 
 # Edge of a block of distances: small enough for the cache of a CPU, large enough to fill a GPU.
 _CPU_EDGE, _GPU_EDGE = 2048, 8192

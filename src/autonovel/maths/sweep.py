@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from autonovel.maths.kmeans import KMeansResult, Points, lloyd
+from autonovel.maths.kmeans import KMeansResult, best_of
+from autonovel.maths.lloyd import lloyd
+from autonovel.maths.points import Points
 
 # Labels kept for one batch of runs (runs x points): bounds the memory of a sweep over many k.
 _MAX_LABELS = 1 << 25
@@ -65,7 +67,7 @@ class Sweep:
                 centres = self.points.seed_centres(k, self.restarts, self.generator)
             runs = lloyd(self.points, centres, [k] * self.restarts, max_iter=self.max_iter, tol=self.tol)
             self._chains[k] = runs.centres, runs.counts
-            yield k, self.points.result(runs)
+            yield k, best_of(self.points, runs)
 
     def fresh(self, ks: Sequence[int]) -> Iterator[tuple[int, KMeansResult]]:
         """Every k from its own k-means++ start, several k in one batch of matrix products."""
@@ -79,7 +81,7 @@ class Sweep:
             start = seeds[:, :k_max].repeat(len(group), 1, 1)
             runs = lloyd(self.points, start, sizes, max_iter=self.max_iter, tol=self.tol)
             for i, k in enumerate(group):
-                yield k, self.points.result(runs.pick(list(range(i * self.restarts, (i + 1) * self.restarts))))
+                yield k, best_of(self.points, runs.pick(list(range(i * self.restarts, (i + 1) * self.restarts))))
 
     def _groups(self, ks: Sequence[int]) -> Iterator[list[int]]:
         """Neighbouring k that share a batch: enough columns for a fast product, little padding, bounded labels."""

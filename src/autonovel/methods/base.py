@@ -24,11 +24,13 @@ class Task:
         recipe: every setting.
         n_known: how many classes are labelled.
         n_new: how many are to be found; 0 for a method that does not need to know.
+        n_images: how many images there are, labelled and not.
     """
 
     recipe: Recipe
     n_known: int = 0
     n_new: int = 0
+    n_images: int = 0
 
 
 class Seen(NamedTuple):

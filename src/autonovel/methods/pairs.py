@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
 from autonovel.errors import InputError
+from autonovel.maths.kmeans import kmeans
 from autonovel.maths.losses import consistency, cross_entropy, pair_loss
-from autonovel.maths.pairs import PAIR_RULES
-from autonovel.methods.base import Seen
+from autonovel.maths.pairs import PairInput, find_rule
+from autonovel.methods.base import Look, Seen, Task
 from autonovel.methods.joint import JointObjective
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
@@ -17,6 +19,15 @@ from autonovel.models.net import Net
 
 class Pairs(JointObjective):
     """Pairwise pseudo-labels from ranking statistics, cross-entropy and consistency (eq. 5 of the paper)."""
+
+    RESTARTS = 3
+    """Of k-means over the whole pile."""
+    clusters: Tensor
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._rule, self._n_images = find_rule(self.settings.pairs), task.n_images
+        self._clusters_pile = self.settings.pairs == "kmeans-all" and self.settings.pair_weight > 0
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Some loss must be left, and the head must be one that can be extended if it is to be."""
@@ -27,12 +38,25 @@ class Pairs(JointObjective):
             )
         if not any((s.known_weight, s.pair_weight, s.consistency, s.incremental)):
             raise InputError("Every loss of joint training is switched off; leave at least one weight above 0.")
+        if s.pair_refresh < 1:
+            raise InputError(f"--joint.pair-refresh is {s.pair_refresh}; it must be at least 1.")
+        if not -1 <= s.pair_threshold < 1:
+            raise InputError(f"--joint.pair-threshold is {s.pair_threshold}; a cosine lies between -1 and 1.")
 
     def prepare(self, net: Net) -> None:
         """Add a head for the new classes; extend that of the known ones if asked to."""
         net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True))
         if self.settings.incremental and self._n_known:
             net.extend_known(self._n_new)
+        if self._clusters_pile:
+            self.register_buffer("clusters", torch.full((self._n_images,), -1))
+
+    def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
+        """Cluster the whole pile, if the rule asks for that and it is time."""
+        if self._clusters_pile and epoch % self.settings.pair_refresh == 0:
+            index, device = torch.nonzero(look.labels < 0).flatten(), self.clusters.device
+            found = kmeans(look.features(index).to(device), self._n_new, restarts=self.RESTARTS, seed=look.seed)
+            self.clusters[index.to(device)] = found.labels
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Two of each image."""
@@ -47,7 +71,7 @@ class Pairs(JointObjective):
         new = [scores.softmax(1) for scores in new_scores]
         losses: dict[str, Tensor] = {}
         if s.pair_weight:
-            same = PAIR_RULES[s.pairs](features[0].detach(), s.top_k)
+            same = self._rule(self._pair_input(features[0].detach(), seen))
             losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_labelled)
         agreement = consistency(*new)
         if "known" in net.heads:
@@ -63,3 +87,8 @@ class Pairs(JointObjective):
         if s.consistency:
             losses["consistency"] = ramp * s.consistency * agreement
         return losses
+
+    def _pair_input(self, features: Tensor, seen: Seen) -> PairInput:
+        s = self.settings
+        clusters = self.clusters[seen.index] if self._clusters_pile else torch.full_like(seen.labels, -1)
+        return PairInput(features, seen.labels < 0, clusters, self._n_new, s.top_k, s.pair_threshold)

@@ -32,6 +32,12 @@ class Entry(NamedTuple):
 PRETRAINING: Mapping[str, Entry | None] = {
     "none": None,
     "rotation": Entry("rotation:Rotation", "tell by how many quarter turns an image was rotated: the paper's choice"),
+    "simclr": Entry(
+        "simclr:SimCLR",
+        "find the other view of an image in the batch: better raw features than rotation; wants large batches",
+    ),
+    "moco": Entry("moco:MoCo", "the same among a queue of earlier images: for small batches"),
+    "moco-v2": Entry("moco:MoCoV2", "moco with a deeper projection: the better of the two in the paper"),
     "prototypical": Entry("prototypical:Prototypical", "episodes over many known classes with few images each"),
 }
 """What ``--pretrain.method`` takes."""
@@ -42,11 +48,28 @@ OBJECTIVES: Mapping[str, Entry] = {
 }
 """What ``--joint.objective`` takes."""
 
+PAIR_RULES: Mapping[str, str] = {
+    "rank": "the same top_k strongest features: the paper's choice, and hard to go wrong with",
+    "soft": "the share of strongest features in common: level with rank at top_k 15, far behind at 5",
+    "cosine": "a cosine above pair_threshold: level with rank where the threshold is right, which each data set decides",
+    "nearest": "nearest neighbours in the batch: nothing to choose; level with rank on CIFAR-10, behind where it is harder",
+    "kmeans-batch": "k-means in each batch: good with many classes (CIFAR-100), poor with few",
+    "kmeans-all": "k-means over the whole pile: for comparison, 18 to 33 points behind rank in the paper",
+}
+"""What ``--joint.pairs`` takes, and when; the rules themselves are in ``autonovel.pairs``."""
+
 PLANS: Mapping[str, Entry] = {
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
     "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
 }
 """What ``--method`` takes: whole methods, each a list of stages."""
+
+CHOICES: Mapping[str, Mapping[str, Entry | None]] = {
+    "method": PLANS,
+    "pretrain.method": PRETRAINING,
+    "joint.objective": OBJECTIVES,
+}
+"""The settings that name a method, each with what it takes."""
 
 
 def find(kind: Mapping[str, Any], name: str, flag: str) -> Any:

@@ -25,7 +25,7 @@ class HeadSpec:
         temperature: divides the scores of cosine heads.
         stacked: a list of one head, with scores (1, n, classes), where several heads could stand.
         count: heads side by side (projected).
-        hidden: hidden units (projected).
+        hidden: hidden units (projected, perceptron, mlp; for the last, 0 takes half the features).
         projection: outputs of the projection (projected).
         extended_by: how many of the outputs are new classes that the head of the known ones has learned too.
     """
@@ -125,13 +125,14 @@ class ProjectedHeads(PerView):
 
 
 def _mlp(spec: HeadSpec) -> nn.Module:
-    hidden = max(1, spec.inputs // 2)
+    hidden = spec.hidden or max(1, spec.inputs // 2)
     return Chain(Linear(spec.inputs, hidden), BatchNorm(hidden), nn.ReLU(), Linear(hidden, spec.outputs))
 
 
 KINDS: dict[str, Callable[[HeadSpec], nn.Module]] = {
     "linear": lambda spec: Linear(spec.inputs, spec.outputs),
     "mlp": _mlp,
+    "perceptron": lambda spec: Chain(Linear(spec.inputs, spec.hidden), nn.ReLU(), Linear(spec.hidden, spec.outputs)),
     "cosine": lambda spec: Cosine(spec.inputs, spec.outputs, spec.temperature),
     "nearest": lambda spec: Nearest(spec.inputs, spec.outputs),
     "projected": ProjectedHeads,

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError
 from autonovel.machine.processes import Share
-from autonovel.models import resnet, vgg
+from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
-from autonovel.models.views import BatchNorm, Chain, pass_through
+from autonovel.models.views import BatchNorm, pass_through
 from autonovel.settings import Model, from_dict
 
 
@@ -41,7 +41,6 @@ class Net(nn.Module):
 
     Args:
         backbone: blocks in order; the last gives features (n, d).
-        n_features: d.
         channels: of the images.
         settings: from which the backbone was built.
         size: side of the images it was built for.
@@ -51,18 +50,20 @@ class Net(nn.Module):
     std: Tensor
     answering_head: Tensor
 
-    def __init__(
-        self, backbone: Chain, n_features: int, channels: int, settings: Model | None = None, size: int = 0
-    ) -> None:
+    def __init__(self, backbone: Backbone, channels: int, settings: Model | None = None, size: int = 0) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.n_features, self.channels, self.size = n_features, channels, size
-        self.settings = settings if settings is not None else Model()
+        self.backbone = backbone.blocks
+        self.n_features, self.channels, self.size = backbone.n_features, channels, size
+        self.settings = backbone.architecture if backbone.pretrained else settings or Model()
+        self.pretrained = backbone.pretrained
+        self.identity = backbone.identity
+        """Tells the weights of a pre-trained backbone that nothing has changed; empty for any other."""
         self.heads = nn.ModuleDict()
         self.specs: dict[str, HeadSpec] = {}
         """How each head was made."""
-        self.register_buffer("mean", torch.zeros(1, channels, 1, 1))
-        self.register_buffer("std", torch.ones(1, channels, 1, 1))
+        mean, std = backbone.statistics or ([0.0] * channels, [1.0] * channels)
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
         self.register_buffer("answering_head", torch.zeros((), dtype=torch.int64))
         self.precision = torch.float32
         """Of the matrix work inside the blocks and heads; what goes in and comes out is float32."""
@@ -72,7 +73,12 @@ class Net(nn.Module):
         self._share: Share | None = None
 
     def set_statistics(self, images: Iterable[Tensor]) -> None:
-        """Remember mean and standard deviation of the pixels, uint8 parts (m, h, w, c); inputs are normalised by them."""
+        """Remember mean and standard deviation of the pixels, uint8 parts (m, h, w, c); inputs are normalised by them.
+
+        A pre-trained network keeps those that it was trained with.
+        """
+        if self.pretrained:
+            return
         total, squares, count = torch.zeros(1), torch.zeros(1), 0
         for part in images:
             pixels = part.reshape(-1, part.shape[-1]).double() / 255
@@ -94,6 +100,8 @@ class Net(nn.Module):
         if train_from not in choices:
             raise InputError(f"There is no block '{train_from}' to train from; choose one of {', '.join(choices)}.")
         self._n_frozen = choices[train_from]
+        if train_from != "heads":
+            self.identity = ""
         for i, block in enumerate(self.backbone):
             block.requires_grad_(i >= self._n_frozen)
 
@@ -119,13 +127,29 @@ class Net(nn.Module):
         return x
 
     def _learning(self, x: Tensor, views: int) -> Tensor:
-        for block in list(self.backbone)[self._n_frozen :]:
-            x = pass_through(block, x, views)
-        return x.float() if self._share is None or not self.training else self._share.gather(x.float())
+        return self.whole(self.through_learning(x, views))
+
+    def through_learning(self, x: Tensor, groups: int = 1, backbone: Chain | None = None) -> Tensor:
+        """What :meth:`through_frozen` gives of one view, behind the blocks that learn, or those of another backbone.
+
+        Batch statistics are taken in groups of equal size. Where several processes share a batch, each has its own part.
+        """
+        for block in list(backbone or self.backbone)[self._n_frozen :]:
+            x = pass_through(block, x, groups)
+        return x
+
+    def whole(self, features: Tensor) -> Tensor:
+        """Features of the whole batch in float32, from those of the part that this process has."""
+        features = features.float()
+        return features if self._share is None or not self.training else self._share.gather(features)
 
     def head(self, name: str, features: Tensor, views: int = 1) -> Tensor:
         """Scores of the head of this name."""
-        return pass_through(self.heads[name], self._lowered(features), views).float()
+        return self.through_head(self.heads[name], features, views)
+
+    def through_head(self, head: nn.Module, features: Tensor, views: int = 1) -> Tensor:
+        """Scores of any head, in the precision of this network."""
+        return pass_through(head, self._lowered(features), views).float()
 
     def _lowered(self, x: Tensor) -> Tensor:
         return x if self.precision == torch.float32 else x.to(self.precision)
@@ -208,8 +232,13 @@ class Net(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Plain values from which :func:`from_description` makes a network of the same shape."""
-        heads = {name: asdict(spec) for name, spec in self.specs.items()}
-        return {"model": asdict(self.settings), "channels": self.channels, "size": self.size, "heads": heads}
+        return {
+            "model": asdict(self.settings),
+            "channels": self.channels,
+            "size": self.size,
+            "identity": self.identity,
+            "heads": {name: asdict(spec) for name, spec in self.specs.items()},
+        }
 
 
 def _renumbered(scores: Tensor, numbering: Tensor) -> Tensor:
@@ -239,29 +268,19 @@ def _last_linear(head: nn.Module) -> nn.Linear:
     return last
 
 
-def build(settings: Model, *, channels: int, size: int) -> Net:
-    """The network without heads, freshly initialised (under the caller's random seed)."""
-    if settings.backbone == "resnet18":
-        backbone, d = resnet.resnet18(channels, settings.width, settings.shortcut, large=False)
-    elif settings.backbone == "resnet18-large":
-        backbone, d = resnet.resnet18(channels, settings.width, settings.shortcut, large=True)
-    elif settings.backbone == "vgg":
-        if size < 16:
-            raise InputError(
-                f"The vgg network halves images four times; {size} pixels are too few (use --model.size 32)."
-            )
-        backbone, d = vgg.vgg(channels, settings.width, size)
-    else:
-        backbone, d = vgg.small(channels, settings.width, size)
-    net = Net(backbone, d, channels, settings, size)
-    net.sync_norm = settings.sync_norm
-    return net
+def build(settings: Model, *, channels: int, size: int, weights: bool = True) -> Net:
+    """The network without heads, freshly initialised (under the caller's random seed) or pre-trained, as it is named.
+
+    ``weights=False`` leaves the weights of a pre-trained network to the caller, who loads others.
+    """
+    return Net(build_backbone(settings, channels=channels, size=size, weights=weights), channels, settings, size)
 
 
 def from_description(description: dict[str, Any]) -> Net:
     """A network of the shape that :meth:`Net.describe` tells, with heads; its weights are to be loaded."""
     settings = from_dict(Model, description["model"])
-    net = build(settings, channels=description["channels"], size=description["size"])
+    net = build(settings, channels=description["channels"], size=description["size"], weights=False)
+    net.identity = description.get("identity", "")
     for name, spec in description["heads"].items():
         net.add_head(name, HeadSpec(**spec))
     return net

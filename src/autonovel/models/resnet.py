@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from autonovel.models.layers import Conv2d
-from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
+from autonovel.models.views import BatchNorm, Chain, GlobalAverage, PerView, pass_through
 
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
@@ -63,10 +64,26 @@ class _Residual(PerView):
         return F.relu(self.norm2(self.conv2(y), views) + pass_through(self.shortcut, x, views))
 
 
-class _GlobalAverage(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        # in float32: ranking statistics compare single features, which would tie when rounded to bfloat16
-        return x.float().mean((2, 3))
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation by which nearly all published networks normalise pixels in [0, 1]."""
+
+_OURS = {"bn1": "norm1", "bn2": "norm2", "downsample": "shortcut"}
+_OUR_STEM = {"conv1": "stem.0", "bn1": "stem.1"}
+
+
+def from_torchvision(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of torchvision's (and timm's) ResNet-18 under the names of :func:`resnet18`, without the classifier.
+
+    They fit ``resnet18(3, 64, "conv", large=True)`` exactly.
+    """
+    renamed = {}
+    for name, value in published.items():
+        first, *rest = name.split(".")
+        if first == "fc" or rest[-1] == "num_batches_tracked":
+            continue
+        first = _OUR_STEM.get(first, first)
+        renamed[".".join([first, *(_OURS.get(part, part) for part in rest)])] = value
+    return renamed
 
 
 def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, large: bool) -> tuple[Chain, int]:
@@ -90,7 +107,7 @@ def resnet18(channels: int, width: int, shortcut: Literal["pool", "conv"], *, la
             _Residual(inputs, outputs, stride, shortcut), _Residual(outputs, outputs, 1, shortcut)
         )
         inputs = outputs
-    blocks["pool"] = _GlobalAverage()
+    blocks["pool"] = GlobalAverage()
     backbone = Chain(blocks)
     for module in backbone.modules():
         if isinstance(module, nn.Conv2d):

@@ -33,6 +33,14 @@ class Chain(nn.Sequential, PerView):
         return x
 
 
+class GlobalAverage(nn.Module):
+    """The mean over all places of an image: (n, c, h, w) to features (n, c)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Average in float32: ranking statistics compare single features, which would tie when rounded to bfloat16."""
+        return x.float().mean((2, 3))
+
+
 class BatchNorm(PerView):
     """Batch normalisation of (n, c) or (n, c, h, w), with a mean and variance for each view.
 
@@ -42,10 +50,10 @@ class BatchNorm(PerView):
 
     running_mean: Tensor
     running_var: Tensor
-    MOMENTUM, EPSILON = 0.1, 1e-5
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, *, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
         super().__init__()
+        self.momentum, self.epsilon = momentum, epsilon
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
@@ -62,7 +70,7 @@ class BatchNorm(PerView):
 
     def _by_torch(self, x: Tensor) -> Tensor:
         running, affine = (self.running_mean, self.running_var), (self.weight, self.bias)
-        return F.batch_norm(x, *running, *affine, self.training, self.MOMENTUM, self.EPSILON)
+        return F.batch_norm(x, *running, *affine, self.training, self.momentum, self.epsilon)
 
     def _in_sums(self, x: Tensor, views: int) -> Tensor:
         """As plain sums and one multiplication and addition, which a compiler fuses well with what is around them."""
@@ -73,13 +81,13 @@ class BatchNorm(PerView):
         count = parts[0].numel() // parts.shape[2]
         if self.share is not None:
             mean, var, count = self.share.pool(mean, var, count)
-        scale = self.weight * torch.rsqrt(var + self.EPSILON)
+        scale = self.weight * torch.rsqrt(var + self.epsilon)
         shift = self.bias - mean * scale
         with torch.no_grad():
             unbiased = var * (count / max(1, count - 1))
             for v in range(views):
-                self.running_mean.lerp_(mean[v].detach(), self.MOMENTUM)
-                self.running_var.lerp_(unbiased[v].detach(), self.MOMENTUM)
+                self.running_mean.lerp_(mean[v].detach(), self.momentum)
+                self.running_var.lerp_(unbiased[v].detach(), self.momentum)
         shape = (views, 1, -1, *[1] * (parts.dim() - 3))
         normal: Tensor = parts * scale.view(shape) + shift.view(shape)
         return normal.to(x.dtype).flatten(0, 1)

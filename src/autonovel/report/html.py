@@ -257,18 +257,18 @@ def estimate_charts(run: Run) -> list[Chart | None]:
         "height": "Height of the tree of images",
         "accuracy": "Accuracy on probe classes",
         "silhouette": "Silhouette",
+        "belief": "Belief in each number, relative to the likeliest",
     }
     interval = found.get("interval")
     charts = []
     for name, values in curve.items():
         lines = [Line(titles.get(name, name), ks, values)]
-        if threshold is not None:
+        tree = name == "height"
+        if tree and threshold is not None:
             lines.append(Line("the tree is cut here", ks, threshold))
         title = f"Estimate of the number of classes: {titles.get(name, name).lower()}"
         band = tuple(interval) if interval else None
-        charts.append(
-            line_chart(title, "number of new classes", lines, log=threshold is not None, band=band, mark=found["n_new"])
-        )
+        charts.append(line_chart(title, "number of new classes", lines, log=tree, band=band, mark=found["n_new"]))
     return charts
 
 

@@ -1,0 +1,54 @@
+"""Pre-training by SimCLR."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from autonovel.data.augment import make_views
+from autonovel.data.loader import Batch
+from autonovel.errors import InputError
+from autonovel.maths.contrastive import nt_xent
+from autonovel.methods.base import Method, Seen, Task
+from autonovel.models.heads import HeadSpec
+from autonovel.models.net import Net
+from autonovel.settings import Contrast
+
+
+def check_contrast(settings: Contrast) -> None:
+    """Refuse settings that cannot work, with one sentence."""
+    for name, least in (("projection", 1), ("queue", 1), ("norm_groups", 1), ("temperature", 0), ("momentum", 0)):
+        value = getattr(settings, name)
+        if value < least:
+            raise InputError(f"--pretrain.contrast.{name.replace('_', '-')} is {value}; it must be at least {least}.")
+    if settings.momentum > 1:
+        raise InputError(f"--pretrain.contrast.momentum is {settings.momentum}; it must be at most 1.")
+
+
+class SimCLR(Method):
+    """SimCLR (Chen et al., 2020): find the other view of an image among the views of all images in the batch.
+
+    Uses no labels. Every other image of the batch is taken for another object, so large batches help.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.settings = task.recipe.pretrain
+        self._contrast = task.recipe.pretrain.contrast
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Settings that no comparison can work with."""
+        check_contrast(self._contrast)
+
+    def prepare(self, net: Net) -> None:
+        """Add a projection with one hidden layer."""
+        spec = HeadSpec("mlp", net.n_features, self._contrast.projection, hidden=net.n_features)
+        net.add_head("pretext", spec)
+
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """Two of each image."""
+        return make_views(batch.images, key, batch.index, self._contrast.augment, views=range(2))
+
+    def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
+        """Cross-entropy of each view over all others of the batch."""
+        first, second = net.head_of("pretext", net.features_of(seen.views))
+        return {"simclr": nt_xent(first, second, self._contrast.temperature or 0.5)}

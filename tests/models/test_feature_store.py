@@ -1,0 +1,244 @@
+"""Features that are computed once: what is found again, by whom, and what damaged or old files do."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from autonovel.data.augment import make_view, to_float
+from autonovel.models import feature_store
+from autonovel.models.backbones import Backbone, build_backbone
+from autonovel.models.feature_store import features_of
+from autonovel.models.foreign import Pretrained
+from autonovel.models.layers import Conv2d
+from autonovel.models.views import BatchNorm, GlobalAverage
+from autonovel.settings import Augment, Model
+
+CPU = torch.device("cpu")
+
+
+class Counting(nn.Module):
+    """Counts the images that pass: over all copies, as the store computes with one."""
+
+    images = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        Counting.images += len(x)
+        return x
+
+
+@pytest.fixture(autouse=True)
+def no_images_yet() -> Iterator[None]:
+    Counting.images = 0
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def tiny(identity: str = "tiny 1", weights: int = 0) -> Backbone:
+    torch.manual_seed(weights)
+    blocks = Pretrained(Counting(), Conv2d(3, 5, 3, 2, 1), BatchNorm(5), GlobalAverage())
+    return Backbone(blocks, 5, ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)), 0, True, identity)
+
+
+def pictures(n: int, side: int = 8, seed: int = 0, channels: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, side, side, channels), dtype=np.uint8)
+
+
+def expected(backbone: Backbone, images: np.ndarray) -> np.ndarray:
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in backbone.statistics)
+    with torch.no_grad():
+        return backbone.blocks.eval()((to_float(torch.from_numpy(images)) - mean) / std).numpy()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_features_are_those_of_the_backbone(channels: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    backbone, images = tiny(), pictures(11, channels=channels)
+    found = features_of(backbone, images, device=CPU)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected(backbone, images), atol=1e-5)
+    assert backbone.blocks[0].images == 22  # one pass each for the two of us
+
+
+def test_the_backbone_is_left_alone() -> None:
+    backbone = build_backbone(Model(backbone="efficientnet-lite0"), channels=3, size=32, weights=False)
+    backbone = Backbone(backbone.blocks, 1280, backbone.statistics, 224, True, "random")
+    before = {name: value.clone() for name, value in backbone.blocks.state_dict().items()}
+    backbone.blocks.train()
+    for precision in (torch.float32, torch.bfloat16):
+        assert features_of(backbone, pictures(3, 32), device=CPU, precision=precision).shape == (3, 1280)
+    after = backbone.blocks.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) and before[name].dtype == after[name].dtype for name in before)
+    assert backbone.blocks.training
+    assert all(p.requires_grad for p in backbone.blocks.parameters())
+
+
+def test_a_second_call_computes_nothing(tmp_path: Path) -> None:
+    images = pictures(9)
+    first = features_of(tiny(), images, device=CPU, cache=tmp_path)
+    assert Counting.images == 9
+    again = features_of(tiny(), images[::-1], device=CPU, cache=tmp_path)
+    assert Counting.images == 9
+    assert np.array_equal(again[::-1], first)
+    # some that were there, some that were not, some twice, in parts and as tensors
+    more = np.concatenate([images[3:5], pictures(3, seed=1), images[:2]])
+    parts = [more[:1], torch.from_numpy(more[1:4]), more[4:]]
+    mixed = features_of(tiny(), parts, device=CPU, cache=tmp_path)
+    assert Counting.images == 12
+    assert np.array_equal(mixed[[0, 1, 5, 6]], first[[3, 4, 0, 1]])
+    np.testing.assert_allclose(mixed, expected(tiny(), more), atol=1e-5)
+
+
+def test_without_a_cache_nothing_is_kept_but_copies_are_computed_once() -> None:
+    images = pictures(3)
+    both = features_of(tiny(), np.concatenate([images, images]), device=CPU)
+    assert Counting.images == 3
+    assert np.array_equal(both[:3], both[3:])
+
+
+def test_what_makes_features_different(tmp_path: Path) -> None:
+    images = pictures(4)
+    features_of(tiny(), images, device=CPU, cache=tmp_path)
+    calls = [
+        lambda: features_of(tiny("tiny 2", weights=1), images, device=CPU, cache=tmp_path),
+        lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, precision=torch.bfloat16),
+        lambda: features_of(tiny(), pictures(4, side=10), device=CPU, cache=tmp_path),
+        lambda: features_of(tiny(), images.reshape(4, 4, 16, 3), device=CPU, cache=tmp_path),  # the same bytes
+        lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, views=1),
+        lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, views=1, augment=Augment(crop="none")),
+    ]
+    for number, call in enumerate(calls):
+        before = Counting.images
+        call()
+        assert Counting.images == before + 4, number
+
+
+def test_views_depend_on_the_pixels_alone(tmp_path: Path) -> None:
+    backbone, images = tiny(), pictures(6, side=12)
+    found = features_of(backbone, images, device=CPU, views=3, cache=tmp_path)
+    assert found.shape == (6, 3, 5)
+    assert len(np.unique(found.reshape(18, 5), axis=0)) > 12  # the views differ
+    order = np.array([4, 1, 5, 0, 2, 3])
+    np.testing.assert_allclose(features_of(backbone, images[order], device=CPU, views=3), found[order], atol=1e-6)
+    count = Counting.images
+    assert np.array_equal(features_of(backbone, images, device=CPU, views=3, cache=tmp_path), found)
+    assert Counting.images == count
+    # they are views as training makes them
+    digest = feature_store._digest(images[2])
+    index = torch.tensor([int.from_bytes(digest[:4], "little")])
+    key = torch.tensor(feature_store.make_key("views"))
+    view = make_view(torch.from_numpy(images[2:3]), key, index, feature_store.VIEWS, view=1)
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in backbone.statistics)
+    with torch.no_grad():
+        one = backbone.blocks.eval()((view - mean) / std).numpy()
+    np.testing.assert_allclose(found[2, 1], one[0], atol=1e-4)
+
+
+def test_nothing_to_do(tmp_path: Path) -> None:
+    assert features_of(tiny(), pictures(0), device=CPU, cache=tmp_path).shape == (0, 5)
+    assert features_of(tiny(), [], device=CPU, views=2).shape == (0, 2, 5)
+    assert not list(tmp_path.rglob("*.features"))
+
+
+def test_progress_is_told() -> None:
+    told: list[int] = []
+    features_of(tiny(), iter([pictures(3), pictures(300, seed=1)]), device=CPU, progress=told.append)
+    assert told == [3, 259, 303]
+
+
+def test_only_pretrained_backbones() -> None:
+    with pytest.raises(ValueError, match="pre-trained"):
+        features_of(build_backbone(Model(width=4), channels=3, size=8), pictures(1), device=CPU)
+
+
+# ---- the files
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.features"))
+
+
+def test_damaged_files_are_as_good_as_absent(tmp_path: Path) -> None:
+    images = pictures(5)
+    good = features_of(tiny(), images, device=CPU, cache=tmp_path)
+    (file,) = files(tmp_path)
+    content = file.read_bytes()
+    for damaged in (b"", content[:30], content[:-1], content[:-7] + b"\0" * 7, b"x" + content[1:], content + b"\0"):
+        for other in files(tmp_path):
+            other.unlink()
+        file.write_bytes(damaged)
+        before = Counting.images
+        assert np.array_equal(features_of(tiny(), images, device=CPU, cache=tmp_path), good)
+        assert Counting.images == before + 5
+
+
+def test_a_stopped_computation_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_store, "_FLUSH_SECONDS", 0.0)
+
+    def interrupted() -> Iterator[np.ndarray]:
+        yield pictures(4)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        features_of(tiny(), interrupted(), device=CPU, cache=tmp_path)
+    assert Counting.images == 4
+    features_of(tiny(), pictures(4), device=CPU, cache=tmp_path)
+    assert Counting.images == 4
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_what_nobody_uses_for_a_month_is_removed(tmp_path: Path) -> None:
+    features_of(tiny(), pictures(2), device=CPU, cache=tmp_path)
+    (old,) = files(tmp_path)
+    part, other = old.with_name(".x.part"), old.with_name("notes.txt")
+    part.touch()
+    other.touch()
+    weeks_ago = time.time() - 29 * 86400
+    for file in (old, part, other):
+        os.utime(file, (weeks_ago, weeks_ago))
+    features_of(tiny(), pictures(1, seed=1), device=CPU, cache=tmp_path)  # needs nothing of it
+    assert old.exists()
+    assert not part.exists()
+    features_of(tiny(), pictures(2), device=CPU, cache=tmp_path)  # needs it: used today
+    assert old.stat().st_mtime > time.time() - 3600
+    months_ago = time.time() - 31 * 86400
+    os.utime(old, (months_ago, months_ago))
+    features_of(tiny("another"), pictures(1), device=CPU, cache=tmp_path)
+    assert not old.exists()
+    assert other.exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(feature_store.InputError, match=r"cache folder .*file cannot be used"):
+        features_of(tiny(), pictures(1), device=CPU, cache=tmp_path / "file")
+
+
+def _compute(folder: Path, seed: int) -> None:
+    torch.set_num_threads(1)
+    for number in range(10):
+        features_of(tiny(), pictures(4, seed=seed + number), device=CPU, cache=folder)
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    other = context.Process(target=_compute, args=(tmp_path, 5))
+    other.start()
+    while other.is_alive():
+        _compute(tmp_path, 0)
+    other.join()
+    assert other.exitcode == 0
+    Counting.images = 0
+    everything = np.concatenate([pictures(4, seed=seed) for seed in range(15)])
+    found = features_of(tiny(), everything, device=CPU, cache=tmp_path)
+    assert Counting.images == 0  # all of it is there
+    np.testing.assert_allclose(found, expected(tiny(), everything), atol=1e-5)
