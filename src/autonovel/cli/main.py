@@ -39,6 +39,7 @@ VERBS = {
     "undo": "edit.Undo",
     "redo": "edit.Redo",
     "regroup": "edit.Regroup",
+    "export": "export.Export",
     "recipes": "recipes.Recipes",
     "data": "data.Data",
     "doctor": "doctor.Doctor",

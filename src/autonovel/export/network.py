@@ -1,0 +1,146 @@
+"""The trained network as other programs want it: uint8 pixels in, probabilities of the classes as they are called now out."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from autonovel.errors import AutonovelWarning, InputError
+from autonovel.export.outputs import Outputs, outputs_of
+from autonovel.export.pictures import picture
+from autonovel.machine.device import Mode
+from autonovel.models.consensus import Consensus
+from autonovel.models.net import Net
+from autonovel.predict import restore
+
+if TYPE_CHECKING:
+    from autonovel.runs.folder import Run
+
+CHECKED = 8
+"""Images that a written network is tried on."""
+
+
+class Said(NamedTuple):
+    """What an exported network says of images.
+
+    Attributes:
+        probabilities: (n, classes), over known and new classes together.
+        probabilities_new: (n, classes), if the images can only be of new classes: the known ones have nothing.
+        features: (n, d).
+    """
+
+    probabilities: Tensor
+    probabilities_new: Tensor
+    features: Tensor
+
+
+class Classifier(nn.Module):
+    """The network of a run, in float32, with the classes in which a person sees its outputs.
+
+    Args:
+        net: one network, or several as one.
+        table: (outputs of the network, classes), 1 where an output counts towards a class.
+        n_known: how many of the outputs are known classes.
+    """
+
+    table: Tensor
+
+    def __init__(self, net: Net | Consensus, table: Tensor, n_known: int) -> None:
+        super().__init__()
+        self.net, self.n_known = net, n_known
+        self.net.precision = torch.float32
+        self.register_buffer("table", table)
+        self.eval()
+
+    def forward(self, images: Tensor) -> Said:
+        """What is seen in images uint8 (n, h, w, c) of the size that the network was trained on."""
+        features, joint, new = self.net(images)
+        return Said(joint.softmax(1) @ self.table, new.softmax(1) @ self.table[self.n_known :], features)
+
+
+class Exported(NamedTuple):
+    """A network that is ready to be written.
+
+    Attributes:
+        model: the network.
+        outputs: its classes.
+        shape: (height, width, channels) of its input.
+    """
+
+    model: Classifier
+    outputs: Outputs
+    shape: tuple[int, int, int]
+
+
+def network_of(run: Run) -> Exported:
+    """The network of a finished run, on the CPU."""
+    outputs = outputs_of(run)
+    trained = restore(run, Mode.of("cpu"))
+    first = nets_of(trained.net)[0]
+    height, width = (trained.size,) * 2 if trained.size else run.config["run"]["data"]["shape"][:2]
+    model = Classifier(trained.net, torch.from_numpy(outputs.table), len(run.machine.known))
+    shape = (int(height), int(width), first.channels)
+    with torch.no_grad():
+        _, joint, new = trained.net(torch.zeros((1, *shape), dtype=torch.uint8))
+    if new is None or joint.shape[1] != len(outputs.column):
+        raise InputError(
+            f"The network in {run.path} has {joint.shape[1]} outputs and the run {len(outputs.column)} classes; "
+            "it cannot be exported."
+        )
+    if outputs.silent:
+        warnings.warn(
+            f"The network does not tell {', '.join(outputs.silent)}: made by hand, not learned; its output is always 0.",
+            AutonovelWarning,
+        )
+    return Exported(model, outputs, shape)
+
+
+def nets_of(net: Net | Consensus) -> list[Net]:
+    """The networks that answer as one."""
+    return [net] if isinstance(net, Net) else [part for part in net.nets if isinstance(part, Net)]
+
+
+def with_fixed_heads(model: Classifier) -> Classifier:
+    """The same network with the number of its answering head written into the program, which tracing must know."""
+    for net in nets_of(model.net):
+        number = int(net.answering_head)
+        del net.answering_head
+        net.answering_head = number  # type: ignore[assignment]
+    return model
+
+
+def describe(exported: Exported) -> dict[str, Any]:
+    """What a program needs to know to use the network, as plain values."""
+    height, width, channels = exported.shape
+    return {
+        "input": {
+            "name": "images",
+            "type": "uint8",
+            "shape": ["n", height, width, channels],
+            "channels": "RGB" if channels == 3 else "grey",
+            "resize": "to this size, bilinear with antialiasing; everything else is inside the network",
+        },
+        "outputs": list(Said._fields),
+        "classes": describe_classes(exported.outputs),
+    }
+
+
+def describe_classes(outputs: Outputs) -> list[dict[str, Any]]:
+    """The content of classes.json: the classes in the order of the probabilities."""
+    return [{"name": c.name, "kind": c.kind, "clusters": list(c.clusters)} for c in outputs.classes]
+
+
+def sample_images(run: Run, shape: tuple[int, int, int]) -> Tensor:
+    """Some images of the run from its thumbnails, uint8 (n, h, w, c); noise where it has none."""
+    height, width, channels = shape
+    thumbnails = run.thumbnails
+    if thumbnails is None or not thumbnails.count:
+        noise = np.random.default_rng(0).integers(0, 256, (CHECKED, *shape), dtype=np.uint8)
+        return torch.from_numpy(noise)
+    chosen = thumbnails.rows[np.linspace(0, thumbnails.count - 1, CHECKED).astype(np.int64)].tolist()
+    pictures = [picture(run, row).convert("RGB" if channels == 3 else "L").resize((width, height)) for row in chosen]
+    return torch.from_numpy(np.stack([np.asarray(p).reshape(shape) for p in pictures]))
