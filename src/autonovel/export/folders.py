@@ -80,6 +80,7 @@ def write_folders(run: Run, to: Path, options: Options) -> Path:
         )
     else:
         files.remove(PROBLEMS)
+    tell(sum(not placed.item.source for placed in plan))
     return to
 
 
@@ -165,7 +166,6 @@ def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list
     problems = []
     for folder in dict.fromkeys(os.path.dirname(placed.file) for placed in plan):
         (to / folder).mkdir(exist_ok=True)
-    pictures = 0
     for placed in plan:
         target, item = to / placed.file, placed.item
         try:
@@ -173,12 +173,10 @@ def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list
                 PLACE[options.how](Path(item.source), target)
             else:
                 picture(run, item.row).save(target)
-                pictures += 1
         except OSError as error:
             if is_full(error):
                 raise
             problems.append(Problem(item.image, item.source, error.strerror or str(error)))
-    tell(pictures)
     return problems
 
 
