@@ -1,6 +1,7 @@
 """The exported network says what the run's network says, under the names that a person gave."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,7 @@ def test_onnx(trained: Run, tmp_path: Path) -> None:
     for n in (1, 2, 5):
         assert same(session.run(None, {"images": images(n).numpy()}), expected(trained, images(n)))
     assert names(out) == [*trained.classes, "not a class"]
+    assert str(Path(graphs.__file__).parent).encode() not in (out / "model.onnx").read_bytes()
     told = json.loads(session.get_modelmeta().custom_metadata_map["autonovel"])
     assert [entry["name"] for entry in told["classes"]] == names(out)
 
@@ -78,6 +80,7 @@ def test_torch_program(trained: Run, tmp_path: Path) -> None:
     edit(trained)
     out = export(trained, tmp_path / "torch", format="torch")
     assert {path.name for path in out.iterdir()} == {"model.pt2", "classes.json", "README.md"}
+    assert str(Path(graphs.__file__).parent).encode() not in (out / "model.pt2").read_bytes()
     model = torch.export.load(out / "model.pt2").module()
     for n in (1, 5):
         assert same([part.detach().numpy() for part in model(images(n))], expected(trained, images(n)))
@@ -137,6 +140,40 @@ def test_the_card_is_honest(trained: Run, tmp_path: Path) -> None:
     assert "before a person changed them" in card
 
 
+def test_a_network_that_knows_new_classes_alone(single: Path, tmp_path: Path) -> None:
+    run = load(shutil.copytree(single, tmp_path / "run"))
+    state, metadata = run.read_tensors("joint.safetensors")
+    described = json.loads(metadata["net"])
+    del described["heads"]["known"]
+    kept = {name: value for name, value in state.items() if not name.startswith("heads.known")}
+    run.write_tensors("joint.safetensors", kept, metadata | {"net": json.dumps(described)})
+    out = export(run, tmp_path / "out", format="safetensors")
+    with torch.no_grad():
+        said = read_model(out)(images(4))
+    assert torch.equal(said.probabilities, said.probabilities_new)
+    assert said.probabilities[:, :5].tolist() == [[0] * 5] * 4
+    assert torch.allclose(said.probabilities.sum(1), torch.ones(4))
+    assert "has not learned the known classes" in (out / "README.md").read_text()
+
+
+def test_rubbish_in_weights_that_are_never_used_is_not_exported(single: Path, tmp_path: Path) -> None:
+    run = load(shutil.copytree(single, tmp_path / "run"))
+    state, metadata = run.read_tensors("joint.safetensors")
+    described = json.loads(metadata["net"])
+    described["heads"]["over"] = described["heads"]["known"]  # no answer comes from this head
+    unused = {f"heads.over.{name}": state[f"heads.known.{name}"].clone() for name in ("weight", "bias")}
+    unused["heads.over.weight"][0, :2] = torch.tensor([torch.nan, -2e30])
+    run.write_tensors("joint.safetensors", state | unused, metadata | {"net": json.dumps(described)})
+    model = read_model(export(run, tmp_path / "out", format="safetensors"))
+    assert model.net.heads["over"].weight[0, :2].tolist() == [0, 0]
+    assert torch.equal(model.net.heads["over"].weight[1:], state["heads.known.weight"][1:])
+    state["heads.known.weight"][0, 0] = torch.nan
+    run.write_tensors("joint.safetensors", state, metadata)
+    with pytest.raises(TrainingError, match="weights of the network are not finite"):
+        export(run, tmp_path / "again", format="safetensors")
+    assert not (tmp_path / "again").exists()
+
+
 @pytest.mark.parametrize("trained", ["single"], indirect=True)
 def test_a_class_that_was_split_off_is_told(trained: Run, tmp_path: Path) -> None:
     largest = max(trained.clusters, key=lambda cluster: len(cluster.members))
@@ -168,8 +205,6 @@ def test_a_run_of_the_first_format(tmp_path: Path) -> None:
 
 
 def test_a_network_that_does_not_fit_is_refused(tmp_path: Path, single: Path) -> None:
-    import shutil
-
     run = load(shutil.copytree(single, tmp_path / "run"))
     run.write_json("summary.json", run.summary | {"n_new": 9})
     with pytest.raises(InputError, match="has 10 outputs and the run 14 classes"):

@@ -43,11 +43,12 @@ probabilities, probabilities_new, features = model(images)      # uint8 tensor {
 def write_card(run: Run, exported: Exported, to: Path, file: str) -> None:
     """Write README.md."""
     with RunFiles(to).whole("README.md") as path:
-        path.write_text(card(run, exported.outputs, exported.shape, file), encoding="utf-8")
+        path.write_text(card(run, exported, file), encoding="utf-8")
 
 
-def card(run: Run, outputs: Outputs, shape: tuple[int, int, int], file: str) -> str:
+def card(run: Run, exported: Exported, file: str) -> str:
     """The text of the card."""
+    outputs, shape = exported.outputs, exported.shape
     parts = [
         "---\nlibrary_name: autonovel\npipeline_tag: image-classification\ntags:\n- novel-category-discovery\n---\n",
         f"# Image classes found by autonovel\n\n{_opening(outputs)}\n",
@@ -55,7 +56,7 @@ def card(run: Run, outputs: Outputs, shape: tuple[int, int, int], file: str) -> 
         f"## Classes\n\n{_classes(run, outputs)}\n",
         f"## Training\n\n{_training(run)}\n",
         f"## Scores\n\n{_scores(run)}\n",
-        f"## Limits\n\n{_limits(run, outputs)}\n",
+        f"## Limits\n\n{_limits(run, exported)}\n",
     ]
     return "\n".join(parts)
 
@@ -124,13 +125,16 @@ def _scores(run: Run) -> str:
     )
 
 
-def _limits(run: Run, outputs: Outputs) -> str:
+def _limits(run: Run, exported: Exported) -> str:
+    outputs = exported.outputs
     lines = [
         "- Every image gets one of these classes, also one that shows something else.",
         "- New classes are groups of images that look alike to the network; that they are what their names say is the "
         "judgement of the person who named them.",
         "- The probabilities are the network's own and were not checked on images from elsewhere.",
     ]
+    if not exported.tells_known:
+        lines.append("- It has not learned the known classes, and gives them no probability.")
     if run.edits:
         lines.append(
             f"- A person corrected the result. Names, merged classes and marks are in the network's outputs; single images "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,13 +86,15 @@ def _write(
     check_folder(run, to, options)
     exported = network_of(run)
     images = sample_images(run, exported.shape)
+    with torch.no_grad():
+        wanted = [(part, exported.model(part)) for part in (images[:1], images)]  # one image, and several
     files = RunFiles(to)
     with files.whole(name) as part:
         # torch.export wants the file to be called so
         path = part.with_name(f".{part.name}{Path(name).suffix}")
         try:
             write(exported, _program(exported, images), path)
-            _check(exported, read(path), images, name)
+            _check(wanted, read(path), name)
             path.replace(part)
         finally:
             path.unlink(missing_ok=True)
@@ -120,17 +122,18 @@ def _program(exported: Exported, images: Tensor) -> Any:
     """The traced network, for any number of images."""
     model = _Plain(with_fixed_heads(exported.model))
     with _quiet():
-        return torch.export.export(model, (images[:3],), dynamic_shapes=({0: torch.export.Dim("n")},))
+        program = torch.export.export(model, (images[:3],), dynamic_shapes=({0: torch.export.Dim("n")},))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    return program
 
 
-@torch.no_grad()
-def _check(exported: Exported, again: Callable[[Tensor], list[Any]], images: Tensor, name: str) -> None:
-    """Refuse a file that does not say what torch says, for one image and for several."""
-    for part in (images[:1], images):
-        for said, told, what in zip(exported.model(part), again(part), Said._fields, strict=True):
-            mine = said.numpy()
-            apart = float(np.abs(mine - told).max(initial=0))
-            if not apart <= TOLERANCE * max(1.0, float(np.abs(mine).max(initial=0))):
+def _check(wanted: Sequence[tuple[Tensor, Said]], again: Callable[[Tensor], list[Any]], name: str) -> None:
+    """Refuse a file that does not say what torch says."""
+    for images, said in wanted:
+        for mine, told, what in zip(said, again(images), Said._fields, strict=True):
+            apart = float(np.abs(mine.numpy() - told).max(initial=0))
+            if not apart <= TOLERANCE * max(1.0, float(mine.abs().max())):
                 raise TrainingError(f"The {what} of {name} differ from torch's by {apart:.2g}; it was not kept.")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autonovel.errors import AutonovelWarning, InputError
+from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.export.outputs import Outputs, outputs_of
 from autonovel.export.pictures import picture
 from autonovel.machine.device import Mode
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 CHECKED = 8
 """Images that a written network is tried on."""
+
+ABSURD = 1e15
+"""Weights beyond this were not learned."""
 
 
 class Said(NamedTuple):
@@ -59,7 +62,9 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Said:
         """What is seen in images uint8 (n, h, w, c) of the size that the network was trained on."""
         features, joint, new = self.net(images)
-        return Said(joint.softmax(1) @ self.table, new.softmax(1) @ self.table[self.n_known :], features)
+        # a network that learned no known classes has outputs for the new ones alone, which are the last rows
+        together = joint.softmax(1) @ self.table[len(self.table) - joint.shape[1] :]
+        return Said(together, new.softmax(1) @ self.table[self.n_known :], features)
 
 
 class Exported(NamedTuple):
@@ -69,11 +74,13 @@ class Exported(NamedTuple):
         model: the network.
         outputs: its classes.
         shape: (height, width, channels) of its input.
+        tells_known: whether it has learned the known classes.
     """
 
     model: Classifier
     outputs: Outputs
     shape: tuple[int, int, int]
+    tells_known: bool
 
 
 def network_of(run: Run) -> Exported:
@@ -86,17 +93,36 @@ def network_of(run: Run) -> Exported:
     shape = (int(height), int(width), first.channels)
     with torch.no_grad():
         _, joint, new = trained.net(torch.zeros((1, *shape), dtype=torch.uint8))
-    if new is None or joint.shape[1] != len(outputs.column):
+    n_known, n_new = len(run.machine.known), run.machine.n_new
+    if new is None or new.shape[1] != n_new or joint.shape[1] not in (n_new, n_known + n_new):
         raise InputError(
-            f"The network in {run.path} has {joint.shape[1]} outputs and the run {len(outputs.column)} classes; "
+            f"The network in {run.path} has {joint.shape[1]} outputs and the run {n_known + n_new} classes; "
             "it cannot be exported."
         )
+    clear_unused(model, sample_images(run, shape))
     if outputs.silent:
         warnings.warn(
             f"The network does not tell {', '.join(outputs.silent)}: made by hand, not learned; its output is always 0.",
             AutonovelWarning,
         )
-    return Exported(model, outputs, shape)
+    return Exported(model, outputs, shape, joint.shape[1] > n_new)
+
+
+@torch.no_grad()
+def clear_unused(model: Classifier, images: Tensor) -> None:
+    """Set weights to zero that hold no number: rubbish in places that no pixel ever meets.
+
+    Where an image has become smaller than a kernel, training in bfloat16 on a CPU can leave anything in the weights that hang
+    over its edges. Torch mostly does not look at them; other programs multiply them by zero.
+    """
+    rubbish = [(weight, ~(weight.abs() < ABSURD)) for weight in model.parameters()]
+    if not any(bool(places.any()) for _, places in rubbish):
+        return
+    before = model(images).probabilities
+    for weight, places in rubbish:
+        weight.masked_fill_(places, 0)
+    if not torch.allclose(model(images).probabilities, before, atol=1e-5):
+        raise TrainingError("The weights of the network are not finite, and it says nothing of use; train it again.")
 
 
 def nets_of(net: Net | Consensus) -> list[Net]:
