@@ -14,6 +14,7 @@ from PIL import Image
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.export import export
 from autonovel.export import folders as module
+from autonovel.export.place import move
 from autonovel.runs.folder import Run, load
 from tests.export.conftest import edit
 
@@ -118,6 +119,33 @@ def test_a_move_to_another_file_system(own: Run, tmp_path: Path) -> None:
         shutil.rmtree(target, ignore_errors=True)
 
 
+def test_a_move_that_is_broken_off_loses_nothing(own: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, out, count = contents(tmp_path / "photos"), tmp_path / "sorted", 0
+
+    def move_some(source: Path, target: Path) -> None:
+        nonlocal count
+        count += 1
+        if count > 5:
+            raise KeyboardInterrupt
+        move(source, target)
+
+    monkeypatch.setitem(module.PLACE, "move", move_some)
+    with pytest.raises(KeyboardInterrupt):
+        export(own, out, how="move")
+    monkeypatch.undo()
+    moved = {file: source for file, source, _ in rows(out / "files.csv") if (out / file).exists()}
+    assert len(moved) == 5
+    assert len(contents(tmp_path / "photos")) == len(before) - 5
+    with pytest.warns(AutonovelWarning, match="5 of .* could not be placed"):
+        export(own, out, how="move", overwrite=True)
+    assert {row[1]: row[2] for row in rows(out / "problems.csv")} == {
+        source: f"an earlier export left it in {file}" for file, source in moved.items()
+    }
+    for file, source, _ in rows(out / "files.csv"):
+        (out / file).rename(source)
+    assert contents(tmp_path / "photos") == before
+
+
 def test_nothing_is_moved_where_a_check_fails(own: Run, tmp_path: Path) -> None:
     records = own.images
     first, second = own.unlabelled[:2]
@@ -133,16 +161,44 @@ def test_nothing_is_moved_where_a_check_fails(own: Run, tmp_path: Path) -> None:
 def test_moved_files_survive_a_second_export(own: Run, tmp_path: Path) -> None:
     out = export(own, tmp_path / "sorted", how="move")
     before = {path: path.read_bytes() for path in out.glob("*/*")}
-    with pytest.raises(InputError, match="None of the .* can be placed .*moved or renamed"):
+    with pytest.raises(InputError, match="None of the .* can be placed .*an earlier export left it in"):
         export(own, out, overwrite=True)
     record = own.images[int(own.unlabelled[0])]
     Path(record.source).write_bytes(b"another file of that name")
-    came = next(file for file, source, _ in rows(out / "files.csv") if source == record.source)
-    before.pop(out / came)  # it has a source again
     with pytest.warns(AutonovelWarning, match="could not be placed"):
         export(own, out, overwrite=True)
     assert all(path.read_bytes() == content for path, content in before.items())
-    assert {out / file for file, _, _ in rows(out / "files.csv")} == {*before, out / came}
+    [added] = set(out.glob("*/*")) - set(before)
+    assert added.read_bytes() == b"another file of that name"
+    assert {out / file for file, _, _ in rows(out / "files.csv")} == {*before, added}
+
+
+def test_an_export_may_be_sorted_again_where_it_is(own: Run, tmp_path: Path) -> None:
+    out = export(own, tmp_path / "sorted")
+    now = {image: str(out / file) for file, _, image in rows(out / "files.csv")}
+    own.write_images(record._replace(source=now.get(record.image, record.source)) for record in own.images)
+    before = {path: path.read_bytes() for path in out.glob("*/*")}
+    run = load(own.path).name(0, "heron")
+    export(run, out, overwrite=True)
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert listing(out)["heron"] == listing(out)["new 0"] == len(run.clusters[0].members)
+
+
+@pytest.mark.parametrize("how", ["copy", "hardlink"])
+def test_the_last_copy_of_a_file_is_not_deleted(own: Run, tmp_path: Path, how: str) -> None:
+    out = export(own, tmp_path / "sorted", how=how)
+    gone, changed = (own.images[row] for row in own.unlabelled[:2].tolist())
+    files = {image: out / file for file, _, image in rows(out / "files.csv")}
+    content = files[gone.image].read_bytes()
+    Path(gone.source).unlink()
+    files[changed.image].unlink()
+    files[changed.image].write_bytes(b"retouched by hand")
+    own.name(0, "heron")
+    with pytest.warns(AutonovelWarning, match="1 of .* could not be placed"):
+        export(own, out, overwrite=True)
+    assert files[gone.image].read_bytes() == content
+    assert files[changed.image].read_bytes() == b"retouched by hand"
+    assert sum(listing(out).values()) == len(own.predictions) + 1
 
 
 def test_overwriting_replaces_the_export_and_nothing_else(run: Run, tmp_path: Path) -> None:

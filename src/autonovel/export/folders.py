@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import os
 import shutil
 import warnings
@@ -14,7 +15,7 @@ from autonovel.errors import AutonovelWarning, InputError, option
 from autonovel.export.formats import Options, check_folder
 from autonovel.export.items import Item, items_of
 from autonovel.export.names import Namer, safe_name, shortened
-from autonovel.export.pictures import has_picture, picture, tell
+from autonovel.export.pictures import has_picture, picture, sheet_of, tell
 from autonovel.export.place import PLACE, device_of, is_full
 from autonovel.runs.files import RunFiles
 
@@ -60,15 +61,16 @@ class Listed(NamedTuple):
 def write_folders(run: Run, to: Path, options: Options) -> Path:
     """Write the folders, ``files.csv`` (which file came from where) and, where there are any, ``problems.csv``."""
     check_folder(run, to, options)
-    before = list(_listed(to))
-    # a file whose source is gone was moved here and is the only one there is
-    old = [line for line in before if not line.source or os.path.exists(line.source)]
-    plan, problems = _plan(run, items_of(run, all=options.all), to, {line.file for line in old})
+    items = items_of(run, all=options.all)
+    sources = {os.path.abspath(item.source) for item in items if item.source}  # some may lie in the target
+    spare = {line: os.path.abspath(to / line.file) not in sources and _is_spare(to, line) for line in _listed(to)}
+    old, kept = [line for line in spare if spare[line]], [line for line in spare if not spare[line]]
+    plan, problems = _plan(run, items, to, {line.file for line in old})
+    problems = _explained(problems, kept)
     _check(plan, problems, to, options)
     to.mkdir(parents=True, exist_ok=True)
     _remove(to, old)
     files = RunFiles(to)
-    kept = [line for line in before if line not in set(old)]
     # before the first file is touched: whatever happens then, this says what came from where
     files.write_rows(LIST, LIST_FIELDS, [*kept, *((p.file, p.item.source, p.item.image) for p in plan)])
     problems += _place(run, plan, to, options)
@@ -102,6 +104,24 @@ def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[lis
             name = Path(item.source).name if item.source else shortened(safe_name(item.image), 100) + ".png"
             plan.append(Placed(f"{folder}/{namers[folder].give(name)}", item, size or 0))
     return plan, problems
+
+
+def _is_spare(to: Path, line: Listed) -> bool:
+    """Whether a file of an earlier export can be made again: it is a link or a picture, or the same as its source."""
+    file = to / line.file
+    if file.is_symlink() or not line.source:
+        return True
+    try:
+        return filecmp.cmp(file, line.source)
+    except OSError:  # the source is gone: the file was moved here, or is all that is left
+        return False
+
+
+def _explained(problems: Sequence[Problem], kept: Sequence[Listed]) -> list[Problem]:
+    """The problems; of files that are left of an earlier export alone, where they are."""
+    now = {line.source: line.file for line in kept}
+    left = "an earlier export left it in "
+    return [p._replace(problem=left + now[p.source]) if p.source in now else p for p in problems]
 
 
 def _names_in(path: Path, folder: str, old: set[str]) -> Iterator[str]:
@@ -166,7 +186,7 @@ def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list
     problems = []
     for folder in dict.fromkeys(os.path.dirname(placed.file) for placed in plan):
         (to / folder).mkdir(exist_ok=True)
-    for placed in plan:
+    for placed in sorted(plan, key=lambda placed: sheet_of(run, placed.item)):
         target, item = to / placed.file, placed.item
         try:
             if item.source:

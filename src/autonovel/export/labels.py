@@ -14,7 +14,7 @@ from autonovel.errors import InputError
 from autonovel.export.formats import Options, check_file, check_folder
 from autonovel.export.items import Item, classes_of, items_of
 from autonovel.export.names import Namer, safe_name
-from autonovel.export.pictures import has_picture, picture, tell
+from autonovel.export.pictures import has_picture, picture, sheet_of, tell
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:
@@ -138,12 +138,10 @@ def _files_of(run: Run, items: Sequence[Item], to: Path) -> list[Path]:
                 "show; export the classes as csv or parquet instead."
             )
     namer, folder = Namer(), to.absolute() / "images"
-    folder.mkdir(parents=True, exist_ok=True) if pictures else to.mkdir(parents=True, exist_ok=True)
-    found = []
-    for item in items:
-        file = Path(item.source) if item.source else folder / namer.give(safe_name(item.image, 100) + ".png")
+    (folder if pictures else to).mkdir(parents=True, exist_ok=True)
+    found = [Path(i.source) if i.source else folder / namer.give(safe_name(i.image, 100) + ".png") for i in items]
+    for item, file in sorted(zip(items, found, strict=True), key=lambda pair: sheet_of(run, pair[0])):
         if not item.source:
             picture(run, item.row).save(file)
-        found.append(file)
     tell(len(pictures))
     return found

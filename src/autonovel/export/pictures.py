@@ -10,12 +10,18 @@ from autonovel.errors import AutonovelWarning
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from autonovel.export.items import Item
     from autonovel.runs.folder import Run
 
 
 def has_picture(run: Run, row: int) -> bool:
     """Whether there is a thumbnail of this row of images.csv."""
     return row >= 0 and run.thumbnails is not None and run.thumbnails.has(row)
+
+
+def sheet_of(run: Run, item: Item) -> int:
+    """The contact sheet with the picture of an image, -1 where it has a file: in this order each sheet is opened once."""
+    return -1 if item.source or run.thumbnails is None else run.thumbnails.place(item.row)[0]
 
 
 def picture(run: Run, row: int) -> Image:
