@@ -34,11 +34,11 @@ from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.models.net import build
 from autonovel.pipeline import Pipeline
-from autonovel.predict import answer
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
+from autonovel.trained import answer
 
 ROWS = ("full", "no-consistency", "no-rotation", "swap")
 """Of the table without labels."""

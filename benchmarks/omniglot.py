@@ -40,10 +40,10 @@ from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import build
 from autonovel.pipeline import Pipeline
-from autonovel.predict import answer
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Estimate
+from autonovel.trained import answer
 
 PAPER = dict(
     zip(

@@ -33,10 +33,10 @@ from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.pipeline import Pipeline
-from autonovel.predict import restore
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
+from autonovel.trained import restore
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ from autonovel.recipes import get_recipe
 from autonovel.settings import Augment, Model, Recipe, Swap
 from tests.tiny import joint_method, known_classes, pretraining
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "adam"]
 
 

@@ -16,12 +16,14 @@ from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.pipeline import Pipeline
-from autonovel.predict import restore
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Model, Recipe, Swap
+from autonovel.trained import restore
 from tests.small_data import write_small_cifar10
+
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 
 def small_recipe(objective: str = "pairs", **joint: object) -> Recipe:

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from autonovel import settings as settings_module
 from autonovel.errors import InputError
-from autonovel.recipes import PRESETS, Facts, describe_recipes, fit_to_data, get_recipe
+from autonovel.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings import Joint, Recipe, Training, from_dict
+from autonovel.settle import Facts, settle
+
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 ALL = sorted(product(describe_recipes(), PRESETS))
 
@@ -153,7 +156,7 @@ FACTS = [
 @pytest.mark.parametrize(("name", "preset"), ALL)
 def test_recipes_are_complete_for_any_data(name: str, preset: str) -> None:
     for facts in FACTS:
-        recipe, notes = fit_to_data(get_recipe(name, preset), facts)
+        recipe, notes = settle(get_recipe(name, preset), facts)
         assert recipe.model.backbone != "auto"
         for stage in (recipe.pretrain, recipe.supervised, recipe.joint):
             assert stage.epochs >= 1
@@ -162,7 +165,7 @@ def test_recipes_are_complete_for_any_data(name: str, preset: str) -> None:
             assert all(0 < m < stage.epochs for m in stage.milestones if stage.schedule == "steps")
             assert stage.warmup <= stage.epochs
         assert all("(--" in note and "\n" not in note for note in notes)  # each says how to decide otherwise
-        assert fit_to_data(recipe, facts) == (recipe, [])
+        assert settle(recipe, facts) == (recipe, [])
         assert from_dict(Recipe, json.loads(json.dumps(recipe.to_dict()))) == recipe
 
 
@@ -175,7 +178,7 @@ def test_what_is_given_is_not_decided_by_the_data() -> None:
         joint=dataclasses.replace(recipe.joint, epochs=3, batch=17, lr=0.07),
     )
     for facts in FACTS:
-        assert fit_to_data(given, facts) == (given, [])
+        assert settle(given, facts) == (given, [])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_one_thing_given_leaves_the_rest_to_the_data(stage: str, change: dict[st
     recipe = get_recipe("folder")
     given = dataclasses.replace(recipe, **{stage: dataclasses.replace(getattr(recipe, stage), **change)})
     for facts in FACTS:
-        fitted, _ = fit_to_data(given, facts)
+        fitted, _ = settle(given, facts)
         assert {name: getattr(getattr(fitted, stage), name) for name in change} == change
         assert fitted.model.width >= 1
         assert fitted.supervised.batch >= 2
@@ -204,7 +207,7 @@ def test_one_thing_given_leaves_the_rest_to_the_data(stage: str, change: dict[st
 @pytest.mark.parametrize("name", sorted(describe_recipes()))
 def test_fast_takes_less_time(name: str) -> None:
     def epochs(preset: str) -> int:
-        recipe, _ = fit_to_data(get_recipe(name, preset), FACTS[0])
+        recipe, _ = settle(get_recipe(name, preset), FACTS[0])
         stages = [recipe.supervised, recipe.joint] + ([] if recipe.pretrain.method == "none" else [recipe.pretrain])
         return recipe.model.networks * sum(stage.epochs for stage in stages)
 
@@ -212,7 +215,7 @@ def test_fast_takes_less_time(name: str) -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InputError, match="no recipe 'cifar11'; choose one of cifar10, "):
+    with pytest.raises(InputError, match=r"no recipe 'cifar11' \(did you mean cifar10\?\); choose one of cifar10, "):
         get_recipe("cifar11")
     with pytest.raises(InputError, match="no preset 'slow'; choose one of paper, reference, fast"):
         get_recipe("cifar10", "slow")

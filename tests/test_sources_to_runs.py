@@ -25,6 +25,8 @@ from autonovel.recipes import get_recipe
 from autonovel.settings import Model, Recipe, Swap
 from tests.tiny import joint_method, known_classes
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 
 def quick(recipe: Recipe, **joint: object) -> Recipe:
     """The recipe, small and short."""

@@ -21,8 +21,8 @@ from autonovel.machine.processes import ALONE, World, end, join, leave
 from autonovel.maths.estimate import estimate_classes
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
-from autonovel.predict import answer_together
 from autonovel.settings import Estimate, Recipe
+from autonovel.trained import answer_together
 from tests.test_engine import tiny_images, tiny_recipe
 from tests.tiny import joint_method, known_classes, pretraining
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from autonovel.arguments import check_arguments
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.reading.inputs import open_input
-from autonovel.errors import InputError
+from autonovel.data.reading.problems import Problem
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.pipeline import Pipeline, read_estimate
 from autonovel.progress import Reporter, make_reporter
-from autonovel.recipes import get_recipe, side_for
-from autonovel.report.plots import draw_estimate
+from autonovel.recipes import get_recipe
+from autonovel.report.html import write_report
+from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load
 from autonovel.runs.shared import open_run
 from autonovel.settings import Recipe
+from autonovel.settle import Facts, packaged_network, settle
 
 Path_ = str | os.PathLike[str]
 
@@ -40,6 +42,7 @@ def discover(
     truth: Truth | None = None,
     start_from: Path_ | None = None,
     cache: Path_ | None = None,
+    report: bool = True,
     verbose: bool = False,
     reporter: Reporter | None = None,
     world: World = ALONE,
@@ -60,7 +63,8 @@ def discover(
         device: cpu, cuda or auto.
         truth: the true classes, for scoring alone.
         start_from: a run whose first stages are used again where their settings and the data are the same.
-        cache: folder for decoded images; the user's cache folder when left out.
+        cache: folder for decoded images and features; the user's cache folder when left out.
+        report: write clusters.png and report.html at the end.
         verbose: show progress.
         reporter: sees the progress, in place of what ``verbose`` shows.
         world: the processes that work on this together, from :func:`autonovel.machine.processes.join`.
@@ -68,23 +72,17 @@ def discover(
     Returns:
         The finished run.
     """
-    pipeline = _prepare(
-        labelled,
-        unlabelled,
-        n_new,
-        recipe,
-        preset,
-        incremental,
-        seed,
-        device,
-        cache,
-        _reporter(reporter, verbose),
-        world,
-    )
+    check_arguments(out=out, device=device, n_new=n_new, inputs=(labelled, unlabelled))
+    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
+    if incremental is not None:
+        settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
+    number = None if n_new == "auto" else int(n_new)
+    shown = reporter if reporter is not None else make_reporter(verbose)
+    pipeline = _pipeline(labelled, unlabelled, settings, number, seed, Mode.of(device, world), cache, shown)
     source = None if start_from is None else world.from_first(lambda: load(start_from))
     run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
     if world.first:
-        _draw(Run(out))
+        _draw(Run(out), report, shown)
     return run
 
 
@@ -102,64 +100,61 @@ def estimate(
     reporter: Reporter | None = None,
     world: World = ALONE,
 ) -> ClassEstimate:
-    """How many new classes are there? The first stages of :func:`discover`, which can go on from the same folder."""
-    pipeline = _prepare(
-        labelled, unlabelled, "auto", recipe, preset, None, seed, device, cache, _reporter(reporter, verbose), world
-    )
+    """How many new classes are there? The first stages of :func:`discover`, which can continue in the same folder."""
+    check_arguments(out=out, device=device, inputs=(labelled, unlabelled))
+    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
+    shown = reporter if reporter is not None else make_reporter(verbose)
+    pipeline = _pipeline(labelled, unlabelled, settings, None, seed, Mode.of(device, world), cache, shown)
     run = pipeline.run(open_run(out, world), until="estimate")
     if world.first:
-        _draw(Run(out))
+        _draw(Run(out), False, shown)
     return read_estimate(run)[0]
 
 
-def _reporter(given: Reporter | None, verbose: bool) -> Reporter:
-    return given if given is not None else make_reporter() if verbose else Reporter()
-
-
-def _draw(run: Run) -> None:
-    """The picture of an estimate, where there is one and no picture of it yet."""
-    if run.has("estimate.json") and not run.has("estimate.png"):
-        draw_estimate(run)
-
-
-def cluster(images: Any, k: int, *, out: Path_, recipe: str | Recipe = "cluster", **options: Any) -> Run:
+def cluster(images: Any, k: int | str = "auto", *, out: Path_, recipe: str | Recipe = "cluster", **options: Any) -> Run:
     """Sort images into k clusters without any labels: :func:`discover` with nothing known."""
     return discover(None, images, out=out, n_new=k, recipe=recipe, **options)
 
 
-def _prepare(
+def _pipeline(
     labelled: Any,
     unlabelled: Any,
-    n_new: int | str,
-    recipe: str | Recipe,
-    preset: str,
-    incremental: bool | None,
+    recipe: Recipe,
+    n_new: int | None,
     seed: int,
-    device: str,
+    mode: Mode,
     cache: Path_ | None,
     reporter: Reporter,
-    world: World,
 ) -> Pipeline:
-    if not (n_new == "auto" or (isinstance(n_new, Integral) and not isinstance(n_new, bool))):
-        raise InputError(f"n_new is {n_new!r}; give a whole number or 'auto'.")
-    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
-    if incremental is not None:
-        settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
-    mode = Mode.of(device, world)
+    """The images, read once, and the recipe settled for them."""
+    folder = Path(cache) if cache is not None else user_cache()
+    gpu, packaged = mode.device.type == "cuda", packaged_network()
     if isinstance(labelled, ImageSet) and unlabelled is None:
-        data, problems = labelled, []
+        data, problems = labelled, list[Problem]()
+        facts = Facts(len(data), data.n_known, n_new, data.images.shape[1], data.channels, gpu, packaged)
+        recipe, notes = settle(recipe, facts)
     else:
         given = open_input(labelled, unlabelled)
-        size, why = side_for(settings, given.survey.size, mode.device.type == "cuda")
-        if why:
-            reporter.message(why)
+        seen = given.survey
+        total = seen.n_labelled + seen.n_unlabelled
+        facts = Facts(total, len(seen.classes), n_new, seen.size, seen.channels, gpu, packaged)
+        asked = recipe.model.size
+        recipe, notes = settle(recipe, facts)
+        # smaller images are enlarged where they are needed so, not in the cache
+        size = asked or min(seen.size, recipe.model.size or seen.size)
         with mode.world.local_first():
-            loaded = given.load(
-                size=size,
-                cache=Path(cache) if cache is not None else user_cache(),
-                progress=reporter.counter("reading images"),
-            )
-        data, problems = loaded.images, loaded.problems
-        for note in loaded.notes:
-            reporter.message(note)
-    return Pipeline(data, settings, None if n_new == "auto" else int(n_new), seed, mode, reporter, problems)
+            loaded = given.load(size=size, cache=folder, progress=reporter.counter("reading images"))
+        data, problems, notes = loaded.images, loaded.problems, [*notes, *loaded.notes]
+    for note in notes:
+        reporter.message(note)
+    return Pipeline(data, recipe, n_new, seed, mode, reporter, problems, folder / "features")
+
+
+def _draw(run: Run, report: bool, reporter: Reporter) -> None:
+    """What there is to look at, where it is not there yet."""
+    if run.has("estimate.json") and not run.has("estimate.png"):
+        draw_estimate(run)
+    if report and run.finished and not run.has("report.html"):
+        reporter.message("drawing clusters.png and report.html")
+        draw_clusters(run)
+        write_report(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autonovel.data.images import ImageSet
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.settings import Recipe
 
 
@@ -16,7 +16,7 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
         raise InputError("There are no unlabelled images to discover classes in.")
     if n_new is None and unlabelled < 3:
         raise InputError(
-            f"There are {unlabelled} unlabelled images, too few to estimate the number of classes; give --n-new."
+            f"There are {unlabelled} unlabelled images, too few to estimate the number of classes; give {option('n_new')}."
         )
     if n_new is not None and unlabelled < n_new:
         raise InputError(
@@ -32,33 +32,38 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
         and data.images.shape[1] != data.images.shape[2]
         and not recipe.model.size
     ):
-        raise InputError(f"The {recipe.model.backbone} network needs square images; set --model.size.")
+        raise InputError(f"The {recipe.model.backbone} network needs square images; set {option('model.size')}.")
     for name, value, least in _limits(recipe):
         if not value >= least:
-            raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}.")
+            raise InputError(f"{option(name)} is {value}; it must be at least {least}.")
     share = recipe.estimate.coverage
     if not 0 < share < 1:
-        raise InputError(f"--estimate.coverage is {share}; it must lie between 0 and 1.")
+        raise InputError(f"{option('estimate.coverage')} is {share}; it must lie between 0 and 1.")
     sizes = recipe.estimate.size_range
     if sizes is not None and not 1 <= sizes[0] <= sizes[1]:
-        raise InputError(f"--estimate.size-range is {sizes[0]} {sizes[1]}; give the smallest size, then the largest.")
+        raise InputError(
+            f"{option('estimate.size_range')} is {sizes[0]} {sizes[1]}; give the smallest size, then the largest."
+        )
     for stage in _STAGES:
         settings = getattr(recipe, stage)
         if not settings.lr > 0:
-            raise InputError(f"--{stage}.lr is {settings.lr}; it must be above 0.")
+            raise InputError(f"{option(f'{stage}.lr')} is {settings.lr}; it must be above 0.")
         if settings.nesterov and not settings.momentum:
-            raise InputError(f"--{stage}.nesterov needs momentum; set --{stage}.momentum or --{stage}.no-nesterov.")
+            raise InputError(
+                f"{option(f'{stage}.nesterov')} needs momentum; set {option(f'{stage}.momentum')} "
+                f"or {option(f'{stage}.nesterov', False)}."
+            )
     for flag, value in (
         ("model.temperature", recipe.model.temperature),
         ("joint.swap.epsilon", recipe.joint.swap.epsilon),
     ):
         if not value > 0:
-            raise InputError(f"--{flag} must be above 0.")
+            raise InputError(f"{option(flag)} must be above 0.")
 
 
 def _flag(data: ImageSet) -> str:
     """What the number of classes is called on the command line."""
-    return "--n-new" if data.n_known else "--k (or --n-new)"
+    return option("n_new") if data.n_known else f"{option('k')} (or {option('n_new')})"
 
 
 _STAGES = ("pretrain", "supervised", "joint")

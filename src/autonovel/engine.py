@@ -31,7 +31,7 @@ from torch import Tensor
 
 from autonovel.chance import make_key
 from autonovel.data.loader import Batch, Images
-from autonovel.errors import AutonovelWarning, TrainingError
+from autonovel.errors import AutonovelWarning, TrainingError, option
 from autonovel.machine.capture import recording
 from autonovel.machine.device import Mode, compiler_settings
 from autonovel.machine.lanes import Ahead, own_lane, room
@@ -132,7 +132,7 @@ def train(
                     stage = str(key[-1])
                     raise TrainingError(
                         f"The loss is not finite in epoch {number + 1} of stage {stage} ({names}); "
-                        f"the state after epoch {done} is kept. A lower --{stage.partition('-')[0]}.lr usually helps."
+                        f"the state after epoch {done} is kept. A lower {option(stage.partition('-')[0] + '.lr')} usually helps."
                     )
                 good, done = _copy(_live(net, optimiser, method)), number + 1
                 # told before it is kept: a run that is killed in between does the epoch again, and loses no record of one

@@ -16,8 +16,8 @@ from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.predict import Answers, restore
 from autonovel.settings import Recipe
+from autonovel.trained import Answers, restore
 
 
 class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -80,6 +80,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 seed=self.seed,
                 device=self.device,
                 verbose=self.verbose,
+                report=False,
             )
             self._trained = restore(run, Mode.of(self.device))
             self.summary_ = run.summary

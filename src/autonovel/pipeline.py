@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,24 +20,25 @@ from autonovel.data.images import NO_SOURCE, ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.engine import Epoch, train
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.identity import config_of, take_over
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
-from autonovel.methods.base import Losses, Method, Task, losses_of
+from autonovel.methods.base import Losses, Method, PileAnswer, Task, losses_of
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, build
-from autonovel.predict import Answers, Trained, answer_together
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Reporter
-from autonovel.recipes import Facts, fit_to_data
 from autonovel.runs.answers import ImageRecord, Prediction
 from autonovel.runs.folder import Run
 from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe
+from autonovel.settle import Facts, is_pretrained, packaged_network, settle
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
+from autonovel.trained import Answers, Trained, answer_together
+from autonovel.verdict import Verdict, judge_pile, read_pile_answer, write_pile_answer
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
@@ -56,6 +59,7 @@ class Pipeline:
         mode: device and precision.
         reporter: sees the progress.
         problems: files that were left out or are remarkable; listed in the folder before any work.
+        cache: where features of a pre-trained network are kept; None keeps none.
     """
 
     data: ImageSet
@@ -65,6 +69,7 @@ class Pipeline:
     mode: Mode = field(default_factory=Mode.of)
     reporter: Reporter = field(default_factory=Reporter)
     problems: Sequence[Problem] = ()
+    cache: Path | None = None
 
     def __post_init__(self) -> None:
         facts = Facts(
@@ -74,8 +79,9 @@ class Pipeline:
             side=self.data.images.shape[1],
             channels=self.data.channels,
             gpu=self.mode.device.type == "cuda",
+            packaged=packaged_network(),
         )
-        self.recipe, notes = fit_to_data(self.recipe, facts)
+        self.recipe, notes = settle(self.recipe, facts)
         for note in notes:
             self.reporter.message(note)
         check(self.data, self.recipe, self.n_new)
@@ -146,10 +152,11 @@ class _Walk:
     def __init__(self, job: Pipeline, run: Run, truth: Truth | None) -> None:
         self.data, self.recipe, self.seed, self.mode = job.data, job.recipe, job.seed, job.mode
         self.stages, self.reporter, self.n_new = job.stages, job.reporter, job.n_new
-        self.run, self.truth, self.new_net = run, truth, job.new_net
+        self.run, self.truth, self.new_net, self.cache = run, truth, job.new_net, job.cache
+        self.given: PileAnswer | None = None
         self.seconds: dict[str, float] = {}
         self.estimate: ClassEstimate | None = None
-        self.unlabelled = np.flatnonzero(~self.data.is_labelled)
+        self.labelled, self.unlabelled = np.flatnonzero(self.data.is_labelled), np.flatnonzero(~self.data.is_labelled)
         self.images: Images = put_on(
             self.mode.device, self.data, size=self.recipe.model.size, sharers=self.mode.world.local_size
         )
@@ -169,18 +176,27 @@ class _Walk:
                 if stage.method.needs_number:
                     self._check_number()
                     if self.truth is not None and self.data.n_known:
-                        before = answer_together(net, self.images, self.mode, self.unlabelled).features
+                        before = self._answers(net, self.unlabelled).features
                 self._do(stage, net)
             if until == stage.name:
                 return
         whole = self._together(net)
-        found = answer_together(whole, self.images, self.mode, self.unlabelled)
-        summary = self._summary(found) | {"seconds": self.seconds | {"total": time.perf_counter() - started}}
+        found = self._answers(whole, self.unlabelled)
+        known = self._answers(whole, self.labelled).features if len(self.labelled) else found.features[:0]
+        labels = torch.from_numpy(self.data.labels[self.labelled])
+        mixed = self.recipe.pile != "new" and self.data.n_known > 0
+        verdict, judge, sure = judge_pile(found, self.given, known, labels, mixed=mixed)
+        summary = self._summary(verdict) | {"how_sure": sure}
         if self.truth is not None:
             with not_captured(self.mode.device):
-                trained = Trained(whole, self.mode, self.recipe.model.size)
-                summary |= score(self.data, self.truth, found, before, trained, self.seed)
-        self._write(found, summary)
+                trained = Trained(whole, self.mode, self.recipe.model.size, self.cache)
+                summary |= score(self.data, self.truth, verdict.place, verdict.probability, before, trained, self.seed)
+        self.run.write_array("features-labelled.npy", known.numpy().astype(np.float16))
+        judge.write(self.run)
+        self._write(found, verdict, summary | {"seconds": self.seconds | {"total": time.perf_counter() - started}})
+
+    def _answers(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Answers:
+        return answer_together(net, self.images, self.mode, index, self.cache)
 
     def _planned(self, until: str | None) -> list[tuple[str, int]]:
         """What is to be trained, with the epochs of each stage; what the folder has already is not left out."""
@@ -207,7 +223,8 @@ class _Walk:
     def _check_number(self) -> None:
         if self.n_new is not None and self.n_new < 2:
             raise InputError(
-                "The pile looks like a single new class; to sort it all the same, give --n-new 2 or more, and another --out."
+                f"The pile looks like a single new class; to sort it all the same, give {option('n_new')} 2 or more, "
+                f"and another {option('out')}."
             )
 
     def _do(self, stage: Stage, net: Net, number: int = 1) -> None:
@@ -232,8 +249,9 @@ class _Walk:
         if run.has(file):
             state, metadata = run.read_tensors(file)
             net.load_state_dict(state)
+            self.given = read_pile_answer(run, name)
             return float(metadata["seconds"])
-        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, mode, self.seed)
+        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, mode, self.seed, self.cache)
         done = checkpoint.epochs_done
         run.forget_metrics(name, done)
         before = sum(m["seconds"] for m in run.metrics if m["stage"] == name)
@@ -261,14 +279,19 @@ class _Walk:
         finally:
             self.reporter.finish()
         last: Losses = next((m["losses"] for m in reversed(run.metrics) if m["stage"] == name), {})
-        method.finish(net, look, last)
+        self.given = method.finish(net, look, last)
+        if self.given is not None:
+            for note in self.given.notes:
+                self.reporter.message(note)
+            write_pile_answer(run, name, self.given)
         seconds = before + time.perf_counter() - started
         run.write_tensors(file, net.state_dict(), {"seconds": str(seconds), "net": json.dumps(net.describe())})
         checkpoint.clear()
         return float(seconds)
 
     def _probes(self) -> Any:
-        return plan_probes(self.data, self.recipe.estimate, self.seed, seen_before_estimate(self.stages))
+        seen = "frozen" if is_pretrained(self.recipe.model.backbone) else seen_before_estimate(self.stages)
+        return plan_probes(self.data, self.recipe.estimate, self.seed, seen)
 
     def _estimate(self, net: Net) -> None:
         """The number of new classes where it is not given, from features that have not seen the probe classes."""
@@ -289,7 +312,7 @@ class _Walk:
                     spent += self._train(f"{stage.name}-probe", method, source, images)
         started = time.perf_counter()
         index = np.concatenate([probes.index, self.unlabelled])
-        features = answer_together(source, self.images, self.mode, index).features
+        features = self._answers(source, index).features
         with not_captured(self.mode.device):
             found = estimate_from(features, probes, self.data, self.recipe.estimate, self.seed, self.mode)
         # several processes must agree, although a GPU may round a close decision either way
@@ -320,8 +343,9 @@ class _Walk:
         self.run.write_tensors("consensus.safetensors", {"numbering": whole.numbering})
         return whole
 
-    def _summary(self, found: Answers) -> dict[str, Any]:
-        assert found.new is not None
+    def _summary(self, verdict: Verdict) -> dict[str, Any]:
+        n_known = self.data.n_known
+        sizes = np.bincount(verdict.place, minlength=verdict.joint.shape[1]).tolist()
         labelled, estimate = int(self.data.is_labelled.sum()), self.estimate
         return {
             "n_known": self.data.n_known,
@@ -329,7 +353,9 @@ class _Walk:
             "n_new_estimated": None if estimate is None else estimate.n_new,
             "n_new_interval": None if estimate is None or estimate.interval is None else list(estimate.interval),
             "images": {"labelled": labelled, "unlabelled": len(self.data) - labelled},
-            "cluster_sizes": np.bincount(found.new.argmax(1).numpy(), minlength=found.new.shape[1]).tolist(),
+            "cluster_sizes": sizes[n_known:],
+            "known_sizes": sizes[:n_known],
+            "unlike": int(verdict.unlike.sum()),
             "device": describe_device(self.mode, self.recipe.model.size or self.data.images.shape[1]),
             "seed": self.seed,
             "method": self.recipe.method,
@@ -338,13 +364,16 @@ class _Walk:
             "answering_stage": self.stages[-1].name,
         }
 
-    def _write(self, found: Answers, summary: dict[str, Any]) -> None:
-        assert found.new is not None
-        run, data = self.run, self.data
-        chance, cluster = found.new.max(1)
+    def _write(self, found: Answers, verdict: Verdict, summary: dict[str, Any]) -> None:
+        run, data, n_known = self.run, self.data, self.data.n_known
+        names = [*data.class_names, *(f"new {c}" for c in range(verdict.joint.shape[1] - n_known))]
         ids = [data.ids[i] for i in self.unlabelled.tolist()]
-        rows = zip(ids, cluster.tolist(), chance.tolist(), strict=True)
-        run.write_predictions(Prediction(image, c, f"new {c}", p, False) for image, c, p in rows)
+        rows = zip(ids, verdict.place.tolist(), verdict.probability.tolist(), strict=True)
+        run.write_predictions(
+            Prediction(image, None if c < n_known else c - n_known, names[c], p, c < n_known) for image, c, p in rows
+        )
+        run.write_array("probabilities.npy", verdict.joint.astype(np.float16))
+        run.write_rows("unlike.csv", ("image",), [(ids[row],) for row in np.flatnonzero(verdict.unlike)])
         run.write_images(_records(data))
         run.write_array("features.npy", found.features.numpy().astype(np.float16))
         run.write_thumbnails(data.images)
@@ -363,8 +392,8 @@ def _records(data: ImageSet) -> Iterator[ImageRecord]:
 class _Look:
     """What a method's hooks may ask of the images, under the network as it is when they ask."""
 
-    def __init__(self, net: Net, images: Images, mode: Mode, seed: int) -> None:
-        self._net, self._images, self._mode, self.seed = net, images, mode, seed
+    def __init__(self, net: Net, images: Images, mode: Mode, seed: int, cache: Path | None) -> None:
+        self._net, self._images, self._mode, self.seed, self._cache = net, images, mode, seed, cache
 
     @property
     def labels(self) -> Tensor:
@@ -373,7 +402,7 @@ class _Look:
 
     def features(self, index: Tensor) -> Tensor:
         """Features (m, d) of these images, in evaluation mode."""
-        return answer_together(self._net, self._images, self._mode, index.numpy()).features
+        return answer_together(self._net, self._images, self._mode, index.numpy(), self._cache).features
 
 
 def read_estimate(run: Run) -> tuple[ClassEstimate, float]:

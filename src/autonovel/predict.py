@@ -1,120 +1,163 @@
-"""What a trained network says of images: answers in memory, and a finished run restored from its folder."""
+"""Further images to known classes and discovered clusters, under the names that a person gave them."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from autonovel.data.images import ImageSet
-from autonovel.data.loader import Images, put_on
-from autonovel.machine.capture import not_captured
+from autonovel.data.reading.inputs import open_input
+from autonovel.errors import InputError, option
+from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
-from autonovel.models.consensus import Consensus
-from autonovel.models.net import Net, from_description
+from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
-from autonovel.runs.upgrade import describe_network
-from autonovel.stages import numbered
+from autonovel.trained import Answers, restore
+from autonovel.verdict import Judge
+
+PART = 8192
+"""Images that are answered and written together."""
+
+Floats = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What the network says of images, in float32 on the CPU.
-
-    Attributes:
-        features: (n, d).
-        joint: probabilities over known and new classes (n, n_known + n_new).
-        new: probabilities over the new classes (n, n_new); None before there is a head for them.
-    """
-
-    features: Tensor
-    joint: Tensor
-    new: Tensor | None
-
-
-@torch.no_grad()
-def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode) -> Answers:
-    """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode."""
-    net.eval()
-    features, joint, new = [], [], []
-    with not_captured(mode.device):
-        for part in images:
-            net.precision = mode.precision_for(part.shape[1])
-            z, scores, new_scores = net(part.to(mode.device))
-            features.append(z.cpu())
-            joint.append(scores.softmax(1).cpu())
-            if new_scores is not None:
-                new.append(new_scores.softmax(1).cpu())
-    return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
-
-
-def answer_together(
-    net: Net | Consensus, images: Images, mode: Mode, index: npt.NDArray[np.int64] | None = None
-) -> Answers:
-    """:func:`answer` for these images of a data set (all when left out), which the processes share among them."""
-    index = np.arange(len(images.labels)) if index is None else index
-    world, n = mode.world, len(index)
-    if not world.several or n < world.size:
-        return answer(net, images.chunks(index), mode)
-    part = answer(net, images.chunks(index[world.rows(n)]), mode)
-    new = None if part.new is None else world.join_rows(part.new, n)
-    return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished run, ready to answer.
+class Predicted(NamedTuple):
+    """The answer for one image.
 
     Attributes:
-        net: the trained network, or several as one, on the mode's device in evaluation mode.
-        mode: how it works on this machine.
-        size: side that images are brought to; 0 takes them as they are.
+        image: its name.
+        name: its class, as it is called now.
+        cluster: the number of its cluster; None where the answer is a known class.
+        probability: that the answer is right, calibrated as the run's own.
+        known: whether the answer is a known class.
+        unlike: whether the image is unlike anything that the run has seen.
     """
 
-    net: Net | Consensus
-    mode: Mode
-    size: int
-
-    def answers(self, images: ImageSet) -> Answers:
-        """What the network says of images of any size."""
-        return answer(self.net, put_on(self.mode.device, images, size=self.size).chunks(), self.mode)
-
-
-def restore(run: Run, mode: Mode) -> Trained:
-    """The network of a finished run, or its networks as one, from what its weights files say; no method is asked."""
-    last = last_stage(run)
-    nets = [_read_net(run, numbered(last, number)) for number in range(1, _networks(run, last) + 1)]
-    whole: Net | Consensus = nets[0]
-    if len(nets) > 1:
-        kept = run.read_tensors("consensus.safetensors")[0]
-        whole = Consensus(nets, kept["numbering" if "numbering" in kept else "places"])  # as format 1 called it
-    whole = whole.to(mode.device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-    return Trained(whole, mode, nets[0].settings.size)
+    image: str
+    name: str
+    cluster: int | None
+    probability: float
+    known: bool
+    unlike: bool
 
 
-def last_stage(run: Run) -> str:
-    """The name of the stage that answers."""
-    return str(run.summary.get("answering_stage", "joint"))
+def predict(
+    run: Run,
+    images: Any,
+    *,
+    to: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    cache: str | os.PathLike[str] | None = None,
+    reporter: Reporter | None = None,
+) -> list[Predicted]:
+    """The classes of further images: known ones and discovered ones, with a person's names, merges and corrections.
+
+    Args:
+        run: a finished run.
+        images: a folder, a table, a list of files, arrays, or an ImageSet.
+        to: a file to write as well; its ending says how: .csv, .jsonl or .parquet.
+        device: cpu, cuda or auto.
+        cache: folder for decoded images and features; the user's cache folder when left out.
+        reporter: sees the progress.
+    """
+    writer = None if to is None else _writer(Path(to))
+    mode, shown = Mode.of(device), reporter or Reporter()
+    trained = restore(run, mode, Path(cache) / "features" if cache is not None else user_cache() / "features")
+    height, _, channels = run.config["run"]["data"]["shape"]
+    if isinstance(images, ImageSet):
+        data = images
+    else:
+        given = open_input(None, images)
+        data = given.load(size=height, channels=channels, least=1, progress=shown.counter("reading images")).images
+    judge, classes = Judge.read(run), Classes(run)
+    found: list[Predicted] = []
+    for start in range(0, len(data), PART):
+        part = data.subset(np.arange(start, min(start + PART, len(data))))
+        found += classes.named(part.ids, judge, trained.answers(part))
+        shown.message(f"{len(found):,} of {len(data):,} images answered")
+    if writer is not None:
+        writer(found)
+    return found
 
 
-def _networks(run: Run, stage: str) -> int:
-    number = 1
-    while run.has(f"{numbered(stage, number + 1)}.safetensors"):
-        number += 1
-    return number
+class Classes:
+    """The classes of a run as they are now, after a person's edits."""
+
+    def __init__(self, run: Run) -> None:
+        machine, state = run.machine, run.state
+        self._known, self._by_number = machine.known, {cluster.number: cluster for cluster in state.clusters}
+        self._parts: list[list[tuple[int, Floats]]] = []
+        features = np.asarray(run.features, dtype=np.float32)
+        for number in range(machine.n_new):
+            members = np.flatnonzero(machine.group == number)
+            groups, counts = np.unique(state.group[members], return_counts=True)
+            # a few images that were moved by hand say nothing of further images
+            kept = groups[counts >= max(1, 0.05 * len(members))]
+            self._parts.append([(int(g), features[members[state.group[members] == g]].mean(0)) for g in kept])
+
+    def named(self, ids: Sequence[str], judge: Judge, answers: Answers) -> Iterator[Predicted]:
+        """The answers under their present names."""
+        verdict = judge.verdict(answers)
+        features = answers.features.numpy()
+        rows = zip(ids, verdict.place.tolist(), verdict.probability.tolist(), verdict.unlike.tolist(), strict=True)
+        for row, (image, place, sure, unlike) in enumerate(rows):
+            n_known = len(self._known)
+            if place < n_known:
+                yield Predicted(image, self._known[place], None, sure, True, unlike)
+                continue
+            cluster = self._by_number.get(self._nearest_part(place - n_known, features[row]))
+            name = f"new {place - n_known}" if cluster is None else cluster.name
+            known = cluster is not None and cluster.kind == "known"
+            if cluster is not None and cluster.kind == "not a class":
+                name = cluster.kind
+            yield Predicted(image, name, None if known or cluster is None else cluster.number, sure, known, unlike)
+
+    def _nearest_part(self, number: int, feature: Floats) -> int:
+        """Where the machine's cluster was divided, the part whose middle is nearest."""
+        parts = self._parts[number]
+        if not parts:
+            return number
+        return min(parts, key=lambda part: float(np.square(part[1] - feature).sum()))[0]
 
 
-def _read_net(run: Run, stage: str) -> Net:
-    state, metadata = run.read_tensors(f"{stage}.safetensors")
-    description: dict[str, Any] = (
-        json.loads(metadata["net"]) if "net" in metadata else describe_network(run.config, state)
-    )
-    net = from_description(description)
-    net.load_state_dict(state)
-    return net
+def _writer(path: Path) -> Any:
+    writers = {".csv": _write_csv, ".jsonl": _write_lines, ".parquet": _write_parquet}
+    write = writers.get(path.suffix.lower())
+    if write is None:
+        raise InputError(f"{path} has no ending that says how to write it; choose one of {', '.join(writers)}.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written; give a file in a folder that exists as {option('to')}.")
+    return lambda found: write(path, found)
+
+
+def _write_csv(path: Path, found: Iterable[Predicted]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(Predicted._fields)
+        for p in found:
+            cluster = "" if p.cluster is None else p.cluster
+            writer.writerow((p.image, p.name, cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)))
+
+
+def _write_lines(path: Path, found: Iterable[Predicted]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for p in found:
+            file.write(json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) + "\n")
+
+
+def _write_parquet(path: Path, found: Iterable[Predicted]) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("Writing Parquet needs pyarrow: pip install 'autonovel[tables]'.") from None
+    columns = list(zip(*found, strict=True)) or [() for _ in Predicted._fields]
+    table = pyarrow.table({name: list(values) for name, values in zip(Predicted._fields, columns, strict=True)})
+    parquet.write_table(table, path)

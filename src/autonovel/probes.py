@@ -12,9 +12,11 @@ from torch import Tensor
 
 from autonovel.chance import host_generator
 from autonovel.data.images import UNKNOWN, ImageSet
-from autonovel.errors import AutonovelWarning, InputError
+from autonovel.errors import AutonovelWarning, InputError, option
 from autonovel.machine.device import Mode
+from autonovel.maths.counting import count_classes
 from autonovel.maths.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
+from autonovel.maths.known_space import principal_axes, unit
 from autonovel.settings import Estimate
 
 
@@ -40,19 +42,20 @@ class ProbePlan:
 def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None) -> ProbePlan:
     """Choose the probe classes, for features that so far have seen nothing (None), 'images' without labels or 'labels'.
 
+    Features of a pre-trained network ('frozen') have not seen any of these classes, so all are probes.
     With enough known classes a share of them is held out of supervised training. With few, features that have seen no labels
     serve, and all known classes are probes. With few and no such features there are no probes.
     """
     families = _families(data.class_names)
-    probes = _choose(data, settings, families, seed)
-    if len(probes) < MIN_PROBE_CLASSES or data.n_known - len(probes) < 2:
+    probes = np.arange(data.n_known) if seen == "frozen" else _choose(data, settings, families, seed)
+    if seen != "frozen" and (len(probes) < MIN_PROBE_CLASSES or data.n_known - len(probes) < 2):
         probes = np.arange(data.n_known if seen == "images" else 0, dtype=np.int64)
     trained = np.setdiff1d(np.arange(data.n_known), probes)
     number = np.full(data.n_known + 1, UNKNOWN)  # the last entry is that of label -1
     number[trained] = np.arange(len(trained))
     index = np.flatnonzero(np.isin(data.labels, probes))
     return ProbePlan(
-        trains=seen != "labels" and len(trained) >= 2,
+        trains=seen not in ("labels", "frozen") and len(trained) >= 2,
         n_train=len(trained),
         train_labels=number[data.labels],
         index=index,
@@ -66,15 +69,17 @@ def estimate_from(
     """The number of new classes, from features of the probe images followed by those of the unlabelled ones."""
     n_probe = len(plan.index)
     method = settings.method
-    if method != "silhouette" and n_probe == 0:
+    if method not in ("silhouette", "judges") and n_probe == 0:
         warnings.warn(
             f"{data.n_known} known classes are too few to leave some of them out of training, so the silhouette alone "
-            "decides how many new classes there are; give --n-new if you know it.",
+            f"decides how many new classes there are; give {option('n_new')} if you know it.",
             AutonovelWarning,
             stacklevel=2,
         )
         method = "silhouette"
     features = features.to(mode.device)
+    if method == "judges":
+        return _ask_judges(features[:n_probe], data.labels[plan.index], features[n_probe:], settings, seed)
     return estimate_classes(
         features[:n_probe],
         data.labels[plan.index],
@@ -86,6 +91,17 @@ def estimate_from(
         probe_groups=plan.groups,
         run_jobs=mode.world.share_out,
     )
+
+
+def _ask_judges(
+    known: Tensor, labels: npt.NDArray[np.int64], pile: Tensor, settings: Estimate, seed: int
+) -> ClassEstimate:
+    axes = principal_axes(torch.cat([known, pile]))
+    known, free = ((unit(part.float()) - axes.mean) @ axes.matrix for part in (known, pile))
+    compact = torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(pile.device)
+    count = count_classes(known, compact, free, max_new=settings.max_new, seed=seed)
+    answers, note = list(count.answers.values()), " ".join(count.notes)
+    return ClassEstimate(count.n_new, count.interval, count.curve, "judges", answers, note=note, second=count.second)
 
 
 def _families(class_names: tuple[str, ...]) -> npt.NDArray[np.int64] | None:

@@ -1,9 +1,9 @@
-"""Named recipes: values of the settings, and what they leave to the data. Imports no torch."""
+"""Named recipes: values of the settings. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS
 from autonovel.errors import unknown
@@ -113,7 +113,10 @@ def _folder(preset: str) -> Recipe:
     return replace(
         best,
         name="folder",
+        method="auto",
+        pile="auto",
         model=replace(best.model, backbone="auto", width=0),
+        estimate=Estimate(method="judges"),
         supervised=replace(best.supervised, batch=0, augment=strong),
         joint=replace(best.joint, batch=0, lr=0.0, augment=strong),
     )
@@ -216,78 +219,6 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
     "cluster-swap": ("no labels at all: balanced clusters in place of the paper's pairs", _cluster_swap),
     "best": ("the most accurate settings for small colour images: swapped prediction, all layers", _best),
 }
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a recipe may want to know about the data and the machine.
-
-    Attributes:
-        images: how many there are, labelled and not.
-        known_classes: how many classes are labelled.
-        new_classes: how many are to be found; None where that is to be estimated.
-        side: of the images, in pixels.
-        channels: 1 for grey, 3 for colour.
-        gpu: whether the work is done on one.
-    """
-
-    images: int
-    known_classes: int
-    new_classes: int | None
-    side: int
-    channels: int
-    gpu: bool
-
-
-CPU_SIDE = 64
-"""The largest side that a recipe which chooses for itself takes on a CPU: time grows with its square."""
-
-
-def side_for(recipe: Recipe, side: int, gpu: bool) -> tuple[int, str]:
-    """The side to which images of this side are brought, and why where it is another one."""
-    if recipe.model.size:
-        return recipe.model.size, ""
-    if recipe.model.backbone == "auto" and not gpu and side > CPU_SIDE:
-        return CPU_SIDE, f"images are brought to {CPU_SIDE} pixels: larger ones take hours without a GPU (--model.size)"
-    return side, ""
-
-
-def fit_to_data(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
-    """The recipe with everything decided that it leaves to the data, and a sentence about each decision."""
-    notes = []
-    model, supervised, joint = recipe.model, recipe.supervised, recipe.joint
-    side = model.size or facts.side
-    why = f"images of {side} pixels"
-    if model.backbone == "auto":
-        if side <= 20 and facts.channels == 1:
-            model, why = replace(model, backbone="small"), f"tiny grey images ({side} pixels)"
-        elif side <= 40:
-            model, why = replace(model, backbone="resnet18"), f"small images ({side} pixels)"
-        else:
-            model = replace(model, backbone="resnet18-large")
-    if model.width == 0:
-        # a wide network on a CPU takes hours, and few images do not need it
-        large = facts.gpu and facts.images >= 5000
-        model = replace(model, width=16 if model.backbone == "small" else 64 if large else 32)
-    if model != recipe.model:
-        network = f"network {model.backbone}, width {model.width}"
-        notes.append(f"{network}: {why}, {facts.images:,} images (--model.backbone, --model.width)")
-    batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
-    if supervised.batch == 0:
-        supervised = replace(supervised, batch=min(256, batch))
-    if joint.batch == 0:
-        joint = replace(joint, batch=batch)
-        notes.append(f"batches of {batch}: {facts.images:,} images (--joint.batch)")
-    if joint.lr == 0:
-        joint = replace(joint, lr=LR_OF_512 * joint.batch / 512)
-        notes.append(f"learning rate {joint.lr:g}: batches of {joint.batch} (--joint.lr)")
-    short = 2 if recipe.preset == "fast" else 1
-    if joint.epochs == 0:
-        # with few classes a network trained for long memorises its own wrong targets
-        few = (facts.new_classes or facts.known_classes) <= 10
-        joint = replace(joint, epochs=(100 if few else 200) // short)
-        notes.append(f"{joint.epochs} epochs of joint training: {'few' if few else 'many'} classes (--joint.epochs)")
-    return replace(recipe, model=model, supervised=supervised, joint=joint), notes
 
 
 def describe_recipes() -> dict[str, str]:

@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
 from autonovel.maths import metrics
+from autonovel.maths.confidence import expected_calibration_error
 from autonovel.maths.kmeans import kmeans
-from autonovel.predict import Answers, Trained, answer_together
+from autonovel.trained import Trained, answer_together
 
 PIXEL_BASELINE = 20_000_000
 """k-means on the raw pixels is shown beside the result where the pile has at most this many numbers."""
@@ -22,7 +24,8 @@ PIXEL_BASELINE = 20_000_000
 def score(
     data: ImageSet,
     truth: Truth,
-    found: Answers,
+    places: npt.NDArray[np.int64],
+    probability: npt.NDArray[np.float32],
     features: Tensor | None,
     trained: Trained,
     seed: int,
@@ -30,28 +33,40 @@ def score(
     """Clustering scores of the unlabelled images, k-means beside them, and the joint classifier on the test split.
 
     Args:
-        found: the network's answers for the unlabelled images.
+        places: the class that each unlabelled image was given, known ones first.
+        probability: of that answer.
         features: of the unlabelled images after the known classes were learned, for the k-means baseline.
         trained: the network, for the test split.
     """
-    assert found.new is not None
-    mode = trained.mode
-    n_known, n_new = data.n_known, found.new.shape[1]
+    mode, n_known = trained.mode, data.n_known
     hidden = np.flatnonzero(~data.is_labelled)
-    actual, predicted = truth.labels[hidden], found.new.argmax(1).numpy()
-    # the classes that are there: new ones, and known ones where only some of their images were labelled
-    present, compact = np.unique(actual, return_inverse=True)
-    table, mapping = metrics.matched_confusion(compact, predicted)
+    actual = truth.labels[hidden]
+    # an answer may be a known class; what counts as discovered is then scored on the images that really are new
+    may_be_known = bool((places < n_known).any())
+    counted = actual >= n_known if may_be_known else np.ones(len(actual), dtype=bool)
     result: dict[str, Any] = {
-        f"{name}_new": value for name, value in metrics.clustering_scores(actual, predicted).items()
+        f"{name}_new": value
+        for name, value in metrics.clustering_scores(actual[counted], places[counted]).items()
+        if counted.any()
     }
+    among = places >= n_known
+    # the classes that are there: new ones, and known ones where only some of their images were labelled
+    present, compact = np.unique(actual[among], return_inverse=True)
+    predicted = places[among] - n_known
+    table, mapping = metrics.matched_confusion(compact, predicted)
     # cluster -> the true class it is matched to, and how many of its images are of that class
     result["matched"] = {
         str(cluster): (truth.class_names[present[to]], int(table[to, to]))
         for cluster, to in sorted(mapping.items())
-        if to < len(present) and cluster < n_new
+        if to < len(present) and cluster <= predicted.max(initial=-1)
     }
     result["confusion"] = table.tolist()
+    result["confusion_classes"] = [truth.class_names[c] for c in present]
+    if may_be_known or (actual < n_known).any():
+        result["pile"] = metrics.joint_scores(actual, places, n_known)
+    right = np.where(among, False, places == actual)
+    right[among] = np.array([mapping[c] for c in predicted.tolist()], dtype=np.int64) == compact
+    result["calibration_error"] = expected_calibration_error(torch.from_numpy(probability), torch.from_numpy(right))
     result["kmeans"] = {}
     points = {"supervised_features": features} if features is not None else {}
     if len(hidden) * int(np.prod(data.images.shape[1:])) <= PIXEL_BASELINE:
@@ -59,7 +74,7 @@ def score(
 
     def baseline(vectors: Tensor) -> float:
         return metrics.cluster_accuracy(
-            actual, kmeans(vectors.to(mode.device), len(present), seed=seed).labels.cpu().numpy()
+            actual, kmeans(vectors.to(mode.device), len(np.unique(actual)), seed=seed).labels.cpu().numpy()
         )
 
     jobs = (partial(baseline, vectors) for vectors in points.values())
@@ -69,6 +84,6 @@ def score(
         # where the training images were brought to another size, those of the test split follow
         size = 0 if test.images.shape[1:] == data.images.shape[1:] else data.images.shape[1]
         shown = put_on(mode.device, test, size=trained.size or size, sharers=mode.world.local_size)
-        answers = answer_together(trained.net, shown, mode)
+        answers = answer_together(trained.net, shown, mode, cache=trained.cache)
         result["test"] = metrics.joint_scores(truth.test_labels, answers.joint.argmax(1).numpy(), n_known)
     return result

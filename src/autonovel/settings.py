@@ -171,9 +171,10 @@ class Supervised(Training):
 class Estimate:
     """How the number of new classes is estimated, where it is not given."""
 
-    method: Literal["calibrated", "paper", "silhouette"] = "calibrated"
+    method: Literal["calibrated", "paper", "silhouette", "judges"] = "calibrated"
     """calibrated: a tree cut where a cut is right for known classes that training has not seen. paper: the paper's
-    Algorithm 1. silhouette: needs no known classes."""
+    Algorithm 1. silhouette: needs no known classes. judges: silhouette, repeatability and tree, of which the middle one
+    decides."""
     max_new: int = 100
     """The largest number to consider."""
     probe_share: float = 0.25
@@ -299,7 +300,9 @@ class Recipe:
     preset: str = "paper"
     """paper follows the text of the paper, reference what its authors ran, fast takes a fraction of the time."""
     method: str = "autonovel"
-    """The whole method, a plan of stages; autonovel recipes lists them."""
+    """The whole method, a plan of stages. auto takes pre-trained features where they are at hand and suit the images."""
+    pile: Literal["new", "mixed", "auto"] = "new"
+    """May the pile hold images of known classes too? auto decides from the images and says so."""
     model: Model = Model()
     """The network."""
     pretrain: Pretrain = Pretrain()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autonovel.errors import option
 from autonovel.methods.registry import PLANS, find
 from autonovel.settings import Recipe
 
@@ -32,7 +33,7 @@ ESTIMATE = Stage("estimate", None)
 
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:
     """The stages of the recipe's method, for this many known classes."""
-    stages: list[Stage] = find(PLANS, recipe.method, "--method")(recipe, n_known)
+    stages: list[Stage] = find(PLANS, recipe.method, option("method"))(recipe, n_known)
     return stages
 
 

@@ -23,6 +23,8 @@ from autonovel.maths.pairs import (
     top_k_sets,
 )
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 
 def slow_top_k(row: list[float], k: int) -> set[int]:
     """The places of the k largest values; of equal values the first counts."""

@@ -23,6 +23,8 @@ from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Contrast, Joint, Model, Pretrain, Recipe, Supervised
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 SIZE, N_NEW = 8, 3
 DEPTHS = ["heads", "layer4", "layer3", "layer2", "layer1", "all"]
 CPU = Mode(torch.device("cpu"))

@@ -21,6 +21,8 @@ from autonovel.methods.registry import PRETRAINING, find
 from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Contrast, Model, Pretrain, Recipe
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 NAMES = ["simclr", "moco", "moco-v2"]
 SIZE = 8
 KEY, RAMP = torch.tensor(4711), torch.tensor(1.0)

@@ -12,9 +12,11 @@ from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.kmeans import kmeans
-from autonovel.predict import restore
 from autonovel.recipes import get_recipe
+from autonovel.trained import restore
 from tests.small_data import class_images
+
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 
 def test_new_classes_are_the_clusters_of_the_features_and_known_ones_their_means(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from autonovel.models.foreign import Pretrained
 from autonovel.recipes import Recipe
 from autonovel.settings import Model
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 OURS = ["resnet18", "resnet18-large", "vgg", "small"]
 
 

@@ -18,6 +18,8 @@ from autonovel.models.efficientnet import _SameConv2d, efficientnet_lite0, load_
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 needs_weights = pytest.mark.skipif(
     importlib.util.find_spec(efficientnet.PACKAGE) is None, reason="the package with the weights is not installed"
 )

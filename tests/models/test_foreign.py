@@ -14,6 +14,8 @@ from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.foreign import Fit, Foreign, Pretrained, group_names, in_blocks
 from autonovel.settings import Model
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 
 class Stranger(nn.Module):
     """A network whose forward pass is no chain of its children."""

@@ -19,6 +19,8 @@ from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm
 from autonovel.settings import Model
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 
 def small_net(backbone: str = "resnet18", size: int = 8, channels: int = 3, width: int = 4, **more: object) -> Net:
     with seeded(0):

@@ -9,6 +9,7 @@ import numpy as np
 
 from autonovel.runs.answers import ImageRecord, Prediction
 from autonovel.runs.folder import Run, load
+from autonovel.runs.geometry import reduced
 
 HOSTILE = "<script>alert(1)</script>\"'&.png"
 
@@ -46,6 +47,7 @@ def digits_run(path: Path, *, n: int = 300, k: int = 5, sources: Path | None = N
         for image, cluster, line in zip(ids, found.labels_, sure, strict=True)
     )
     run.write_array("features.npy", points[~labelled].astype(np.float16))
+    run.write_array("map.npy", reduced(points[~labelled], 2))
     run.write_array("features-labelled.npy", points[labelled].astype(np.float16))
     finish_run(run, images, len(ids), k)
     return load(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -200,6 +201,15 @@ def test_two_tabs_do_not_overwrite_each_other(client: Client, run: Run) -> None:
     assert refused.status == 409
     assert "changed elsewhere" in refused.json["message"]
     assert load(run.path).names == {0: "heron"}
+
+
+def test_of_many_changes_at_once_one_is_made(client: Client, run: Run) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda n: client.edit(do="name", cluster=0, name=f"name {n}", after=0).status, range(8))
+        )
+    assert sorted(answers) == [200] + 7 * [409]
+    assert load(run.path).names == {0: f"name {answers.index(200)}"}
 
 
 def test_a_change_from_the_command_line_shows_on_the_page(client: Client, run: Run) -> None:

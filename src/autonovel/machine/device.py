@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.machine import cpu
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.processes import ALONE, World
@@ -66,7 +66,7 @@ class Mode:
         if kind not in ("cpu", "cuda"):
             raise InputError(f"There is no device '{device}'; choose cpu, cuda or auto.")
         if kind == "cuda" and not torch.cuda.is_available():
-            raise InputError("There is no CUDA device that torch can use here; choose --device cpu.")
+            raise InputError(f"There is no CUDA device that torch can use here; choose {option('device', 'cpu')}.")
         low = torch.float32 if os.environ.get("AUTONOVEL_PRECISION") == "float32" else torch.bfloat16
         if kind == "cuda":
             step = os.environ.get("AUTONOVEL_STEP", "")

@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autonovel.errors import InputError, TrainingError
+from autonovel.errors import InputError, TrainingError, option
 from autonovel.machine.launch import Launch, launched
 
 T = TypeVar("T")
@@ -291,16 +291,20 @@ def end(status: int) -> None:
 def _check_devices(place: Launch, device: str, gpus: int) -> None:
     """Refuse, in every process, devices that do not go together. ``gpus`` is -1 where this process works on its CPU."""
     if ":" in device:
-        raise InputError(f"--device {device} names one GPU, but there are {place.size} processes; use --device cuda.")
+        raise InputError(
+            f"{option('device')} {device} names one GPU, but there are {place.size} processes; use {option('device', 'cuda')}."
+        )
     _store.set(f"gpus/{place.rank}", f"{gpus} {place.local_size}")
     told = [tuple(map(int, _store.get(f"gpus/{rank}").split())) for rank in range(place.size)]
     for rank, (found, wanted) in enumerate(told):
         if (found < 0) != (told[0][0] < 0):
-            raise InputError(f"Of processes 0 and {rank} only one has a GPU that torch can use; choose --device cpu.")
+            raise InputError(
+                f"Of processes 0 and {rank} only one has a GPU that torch can use; choose {option('device', 'cpu')}."
+            )
         if 0 <= found < wanted:
             raise InputError(
                 f"The machine of process {rank} has {found} GPUs for {wanted} processes; "
-                f"use torchrun --nproc-per-node {max(1, found)}, or --device cpu."
+                f"use torchrun --nproc-per-node {max(1, found)}, or {option('device', 'cpu')}."
             )
 
 

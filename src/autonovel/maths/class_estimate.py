@@ -13,7 +13,7 @@ from autonovel.errors import InputError
 from autonovel.maths.points import check_features
 
 T = TypeVar("T")
-Estimator: TypeAlias = Literal["calibrated", "paper", "silhouette"]
+Estimator: TypeAlias = Literal["calibrated", "paper", "silhouette", "judges"]
 Features: TypeAlias = Tensor | ArrayLike
 
 MIN_PROBE_CLASSES = 4

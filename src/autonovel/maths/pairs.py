@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.errors import InputError, did_you_mean
+from autonovel.errors import InputError, did_you_mean, option
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,11 @@ def find_rule(name: str) -> PairRule:
     module, colon, function = name.partition(":")
     if not colon:
         hint = did_you_mean(name, PAIR_RULES)
-        raise InputError(f"--joint.pairs is '{name}'; choose one of {', '.join(PAIR_RULES)}, or MODULE:FUNCTION{hint}.")
+        raise InputError(
+            f"{option('joint.pairs')} is '{name}'; choose one of {', '.join(PAIR_RULES)}, or MODULE:FUNCTION{hint}."
+        )
     try:
         rule: PairRule = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"--joint.pairs is '{name}', but that cannot be imported ({error}).") from None
+        raise InputError(f"{option('joint.pairs')} is '{name}', but that cannot be imported ({error}).") from None
     return rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autonovel.errors import option
 from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.settings import Recipe
@@ -10,7 +11,7 @@ from autonovel.stages import ESTIMATE, Stage
 
 def first_stages(recipe: Recipe, n_known: int) -> list[Stage]:
     """All stages up to the known classes."""
-    pretrain = find(PRETRAINING, recipe.pretrain.method, "--pretrain.method")
+    pretrain = find(PRETRAINING, recipe.pretrain.method, option("pretrain.method"))
     stages = [] if pretrain is None or not recipe.pretrain.epochs else [Stage("pretrain", pretrain)]
     stages.append(ESTIMATE)
     if n_known and recipe.supervised.epochs:
@@ -20,5 +21,5 @@ def first_stages(recipe: Recipe, n_known: int) -> list[Stage]:
 
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:
     """The first stages, then joint training."""
-    objective = find(OBJECTIVES, recipe.joint.objective, "--joint.objective")
+    objective = find(OBJECTIVES, recipe.joint.objective, option("joint.objective"))
     return [*first_stages(recipe, n_known), Stage("joint", objective)]

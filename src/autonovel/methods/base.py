@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,26 @@ class Seen(NamedTuple):
     views: list[Tensor]
     labels: Tensor
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks for
+
+
+class PileAnswer(NamedTuple):
+    """What a method says of the unlabelled images that it was made from, in their order.
+
+    Attributes:
+        joint: probabilities (m, n_known + n_new); the largest is the answer.
+        unlike: bool (m,), whether an image is unlike anything seen.
+        notes: sentences for a person.
+        facts: how sure it is, as plain values for the summary.
+        doubt: share of probability to spread evenly over all classes in answers for further images.
+        least: the similarity to the nearest class below which a further image is unlike anything seen.
+    """
+
+    joint: Tensor
+    unlike: Tensor
+    notes: tuple[str, ...]
+    facts: dict[str, Any]
+    doubt: float
+    least: float
 
 
 class Look(Protocol):
@@ -123,8 +143,12 @@ class Method(nn.Module):
     def after_step(self, net: Net) -> None:
         """Called after the weights moved, as a part of the step that may be captured: moves the method's own tensors."""
 
-    def finish(self, net: Net, look: Look, losses: Losses) -> None:
-        """Called once after the last epoch with its mean losses (none where there are no epochs)."""
+    def finish(self, net: Net, look: Look, losses: Losses) -> PileAnswer | None:
+        """Called once after the last epoch with its mean losses (none where there are no epochs).
+
+        A method that knows more of the pile than the network it leaves behind returns its own answer for it.
+        """
+        return None
 
 
 def losses_of(method: Method, net: Net, batch: Batch, key: Tensor, ramp: Tensor) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.maths.contrastive import follow, info_nce, push
 from autonovel.methods.base import Look, Method, Seen, Task
 from autonovel.methods.simclr import check_contrast
@@ -47,7 +47,7 @@ class MoCo(Method):
         check_contrast(self._contrast)
         if self._contrast.queue < self.settings.batch:
             raise InputError(
-                f"--pretrain.contrast.queue is {self._contrast.queue}; "
+                f"{option('pretrain.contrast.queue')} is {self._contrast.queue}; "
                 f"it must be at least as long as a batch ({self.settings.batch})."
             )
 

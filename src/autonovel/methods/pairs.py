@@ -7,7 +7,7 @@ from torch import Tensor
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.losses import consistency, cross_entropy, pair_loss
 from autonovel.maths.pairs import PairInput, find_rule
@@ -34,14 +34,15 @@ class Pairs(JointObjective):
         s = self.settings
         if s.incremental and self._model.head == "cosine":
             raise InputError(
-                "A cosine head cannot be extended by the pairs objective; use --model.head linear or --no-incremental."
+                f"A cosine head cannot be extended by the pairs objective; use {option('model.head', 'linear')} "
+                f"or {option('joint.incremental', False)}."
             )
         if not any((s.known_weight, s.pair_weight, s.consistency, s.incremental)):
             raise InputError("Every loss of joint training is switched off; leave at least one weight above 0.")
         if s.pair_refresh < 1:
-            raise InputError(f"--joint.pair-refresh is {s.pair_refresh}; it must be at least 1.")
+            raise InputError(f"{option('joint.pair_refresh')} is {s.pair_refresh}; it must be at least 1.")
         if not -1 <= s.pair_threshold < 1:
-            raise InputError(f"--joint.pair-threshold is {s.pair_threshold}; a cosine lies between -1 and 1.")
+            raise InputError(f"{option('joint.pair_threshold')} is {s.pair_threshold}; a cosine lies between -1 and 1.")
 
     def prepare(self, net: Net) -> None:
         """Add a head for the new classes; extend that of the known ones if asked to."""

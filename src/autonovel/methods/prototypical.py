@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from autonovel.chance import host_generator
 from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.methods.base import Method, Seen, Task
 from autonovel.models.net import Net
 from autonovel.settings import Pretrain
@@ -36,7 +36,8 @@ class Prototypical(Method):
         if len(members) < 2:
             raise InputError(
                 f"Prototypical pre-training needs two or more known classes with at least {per_class} images; "
-                "lower --pretrain.shots and --pretrain.queries or use --pretrain.method rotation."
+                f"lower {option('pretrain.shots')} and {option('pretrain.queries')} "
+                f"or use {option('pretrain.method', 'rotation')}."
             )
         ways = min(s.ways, len(members))
         rows = []

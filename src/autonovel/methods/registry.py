@@ -60,6 +60,10 @@ PAIR_RULES: Mapping[str, str] = {
 
 PLANS: Mapping[str, Entry] = {
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
+    "features": Entry("features:plan", "groups on pre-trained features in the space that known classes teach: seconds"),
+    "scratch": Entry(
+        "features:plan_after_training", "autonovel, answered in that space: for small piles without photographs"
+    ),
     "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
 }
 """What ``--method`` takes: whole methods, each a list of stages."""

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from autonovel.data.augment import make_view, quarter_turns
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.methods.base import Method, Seen, Task
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
@@ -24,7 +24,7 @@ class Rotation(Method):
     def check(self, shape: tuple[int, ...]) -> None:
         """Images must be square."""
         if shape[0] != shape[1]:
-            raise InputError("Rotation needs square images; set --model.size.")
+            raise InputError(f"Rotation needs square images; set {option('model.size')}.")
 
     def prepare(self, net: Net) -> None:
         """Add a head for the four rotations."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.maths.contrastive import nt_xent
 from autonovel.methods.base import Method, Seen, Task
 from autonovel.models.heads import HeadSpec
@@ -19,9 +19,9 @@ def check_contrast(settings: Contrast) -> None:
     for name, least in (("projection", 1), ("queue", 1), ("norm_groups", 1), ("temperature", 0), ("momentum", 0)):
         value = getattr(settings, name)
         if value < least:
-            raise InputError(f"--pretrain.contrast.{name.replace('_', '-')} is {value}; it must be at least {least}.")
+            raise InputError(f"{option(f'pretrain.contrast.{name}')} is {value}; it must be at least {least}.")
     if settings.momentum > 1:
-        raise InputError(f"--pretrain.contrast.momentum is {settings.momentum}; it must be at most 1.")
+        raise InputError(f"{option('pretrain.contrast.momentum')} is {settings.momentum}; it must be at most 1.")
 
 
 class SimCLR(Method):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.maths.losses import balanced_targets
 from autonovel.methods.base import Look, Losses, Seen
 from autonovel.methods.joint import JointObjective
@@ -30,7 +30,7 @@ class Swapped(JointObjective):
     def check(self, shape: tuple[int, ...]) -> None:
         """Each view needs another one to predict."""
         if self.settings.swap.views < 2:
-            raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
+            raise InputError(f"{option('joint.swap.views')} must be at least 2: each view predicts the other.")
 
     def prepare(self, net: Net) -> None:
         """Add the clustering heads and the over-clustering ones."""

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.models import efficientnet, resnet, vgg
 from autonovel.models.foreign import Fit, Foreign, Pretrained, in_blocks
 from autonovel.models.views import Chain
@@ -123,7 +123,7 @@ def _resnet18_large(wanted: _Wanted) -> Backbone:
 def _vgg(wanted: _Wanted) -> Backbone:
     if wanted.size < 16:
         raise InputError(
-            f"The vgg network halves images four times; {wanted.size} pixels are too few (use --model.size 32)."
+            f"The vgg network halves images four times; {wanted.size} pixels are too few (use {option('model.size', 32)})."
         )
     return Backbone(*vgg.vgg(wanted.channels, wanted.settings.width, wanted.size), architecture=wanted.settings)
 
@@ -297,7 +297,7 @@ def _of_a_run(file: Path, state: Mapping[str, Tensor], wanted: _Wanted) -> Backb
     side = model.size or trained_at
     if wanted.size != side and model.backbone in ("small", "vgg"):
         raise InputError(
-            f"The {model.backbone} network in {file} takes images of {side} pixels; set --model.size {side}."
+            f"The {model.backbone} network in {file} takes images of {side} pixels; set {option('model.size')} {side}."
         )
     built = build_backbone(model, channels=len(mean), size=side, weights=False)
     inside = {name.removeprefix("backbone."): value for name, value in state.items() if name.startswith("backbone.")}

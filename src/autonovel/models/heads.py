@@ -13,6 +13,9 @@ from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
 from autonovel.settings import Model
 
+COMPONENTS = 128
+"""Dimensions of the space of a :class:`SpaceHead`."""
+
 
 @dataclass(frozen=True)
 class HeadSpec:
@@ -91,6 +94,38 @@ class Nearest(nn.Module):
         return found
 
 
+class SpaceHead(nn.Module):
+    """Scores as similarities to one centre per class in a space that was computed, not trained.
+
+    The feature is brought to length 1, moved, multiplied and brought to length 1 again.
+    """
+
+    mean: Tensor
+    matrix: Tensor
+    centres: Tensor
+    sharpness: Tensor
+
+    def __init__(self, inputs: int, outputs: int, components: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(inputs))
+        self.register_buffer("matrix", torch.zeros(inputs, components))
+        self.register_buffer("centres", torch.zeros(outputs, components))
+        self.register_buffer("sharpness", torch.ones(()))
+
+    def fill(self, mean: Tensor, matrix: Tensor, centres: Tensor, sharpness: float) -> None:
+        """Set all of it; the space may have fewer components than there is room for."""
+        used = matrix.shape[1]
+        self.mean.copy_(mean)
+        self.matrix.zero_()[:, :used].copy_(matrix)
+        self.centres.zero_()[:, :used].copy_(centres)
+        self.sharpness.fill_(sharpness)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, d) to scores (n, classes)."""
+        placed = F.normalize((F.normalize(x.float(), dim=1) - self.mean) @ self.matrix, dim=1)
+        return self.sharpness * (placed @ self.centres.T)
+
+
 class Heads(nn.ModuleList, PerView):
     """Several heads side by side: features (n, d) to scores (heads, n, classes)."""
 
@@ -136,4 +171,5 @@ KINDS: dict[str, Callable[[HeadSpec], nn.Module]] = {
     "cosine": lambda spec: Cosine(spec.inputs, spec.outputs, spec.temperature),
     "nearest": lambda spec: Nearest(spec.inputs, spec.outputs),
     "projected": ProjectedHeads,
+    "space": lambda spec: SpaceHead(spec.inputs, spec.outputs, COMPONENTS),
 }

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from autonovel.data.augment import to_float
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.machine.processes import Share
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
-from autonovel.models.views import BatchNorm, pass_through
+from autonovel.models.views import BatchNorm, Chain, pass_through
 from autonovel.settings import Model, from_dict
 
 
@@ -230,6 +230,11 @@ class Net(nn.Module):
         spec = self.specs["known"]
         self.specs["known"] = replace(spec, outputs=spec.outputs + n_new, extended_by=n_new)
 
+    def as_backbone(self) -> Backbone:
+        """The pre-trained backbone as it came, for computing features with it; asks that nothing has changed it."""
+        mean, std = (values.flatten().tolist() for values in (self.mean, self.std))
+        return Backbone(self.backbone, self.n_features, (mean, std), self.size, True, self.identity, self.settings)
+
     def describe(self) -> dict[str, Any]:
         """Plain values from which :func:`from_description` makes a network of the same shape."""
         return {
@@ -263,7 +268,8 @@ def _last_linear(head: nn.Module) -> nn.Linear:
     last = head[-1] if isinstance(head, nn.Sequential) else head
     if not isinstance(last, nn.Linear):
         raise InputError(
-            "Only a linear or mlp head can be extended; use --model.head linear, or --joint.objective swap."
+            f"Only a linear or mlp head can be extended; use {option('model.head', 'linear')}, "
+            f"or {option('joint.objective', 'swap')}."
         )
     return last
 

@@ -10,7 +10,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.errors import InputError
 from autonovel.runs.folder import Run
+from autonovel.runs.geometry import typicality
+from autonovel.runs.thumbnails import Thumbnails
 
 Rows = npt.NDArray[np.int64]
 """Rows of predictions.csv."""
@@ -52,7 +55,8 @@ class Shown:
         name: its name.
         kind: "new", "known" or "not a class".
         named: whether a person or the labels gave the name; "new 3" otherwise.
-        rows: its images, the most typical first.
+        members: its images, ascending.
+        rows: the same, the most typical first.
         typicality: (n,) of the same images.
         probability: (n,) how sure the machine was of each.
         colour: as #rrggbb.
@@ -62,6 +66,7 @@ class Shown:
     name: str
     kind: str
     named: bool
+    members: Rows
     rows: Rows
     typicality: npt.NDArray[np.float32]
     probability: npt.NDArray[np.float32]
@@ -88,28 +93,52 @@ class Shown:
         return self.rows
 
 
-def shown_clusters(run: Run) -> list[Shown]:
-    """The clusters of a run as they are now."""
-    typicality = run.typicality
-    probability = run.machine.probability
+def shown_clusters(run: Run, before: Sequence[Shown] = ()) -> list[Shown]:
+    """The clusters of a run as they are now.
+
+    Args:
+        run: a finished run.
+        before: what was shown earlier; clusters that still have the same images need not be put in order again.
+    """
+    features = run.features
+    probability = np.asarray(run.machine.probability, dtype=np.float32)
     given = run.names
+    earlier = {cluster.number: cluster for cluster in before}
     found = []
     for place, cluster in enumerate(run.clusters):
-        order = cluster.members[np.argsort(-typicality[cluster.members], kind="stable")]
-        named = cluster.number in given or cluster.kind == "known"
+        known = earlier.get(cluster.number)
+        if known is not None and np.array_equal(known.members, cluster.members):
+            order, typical = known.rows, known.typicality
+        else:
+            order, typical = _by_typicality(features, cluster.members)
         found.append(
             Shown(
                 number=cluster.number,
                 name=cluster.name,
                 kind=cluster.kind,
-                named=named,
+                named=cluster.number in given or cluster.kind == "known",
+                members=cluster.members,
                 rows=order,
-                typicality=typicality[order],
+                typicality=typical,
                 probability=probability[order],
                 colour=colour(place),
             )
         )
     return found
+
+
+def shown_names(run: Run) -> tuple[str, ...]:
+    """What every unlabelled image is called: its path below the folder that was given, else its id."""
+    if not run.images:
+        return run.machine.images
+    paths = (run.images[place].path for place in run.unlabelled.tolist())
+    return tuple(path or image for path, image in zip(paths, run.machine.images, strict=True))
+
+
+def _by_typicality(features: npt.NDArray[np.floating], members: Rows) -> tuple[Rows, npt.NDArray[np.float32]]:
+    values = typicality(features[members], np.zeros(len(members), dtype=np.int64))
+    order = np.argsort(-values, kind="stable")
+    return members[order], values[order]
 
 
 @dataclass(frozen=True)
@@ -173,6 +202,12 @@ class Pictures:
             self.usable = np.isin(self._place, self._thumbnails.rows)
 
     @property
+    def _sheets(self) -> Thumbnails:
+        if self._thumbnails is None:
+            raise InputError("This run has no thumbnails; run it again with this version.")
+        return self._thumbnails
+
+    @property
     def any(self) -> bool:
         """Whether there are any of unlabelled images."""
         return bool(self.usable.any())
@@ -183,15 +218,13 @@ class Pictures:
 
     def many(self, rows: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
         """The pictures of unlabelled images; each contact sheet is opened once."""
-        assert self._thumbnails is not None
-        by_sheet = sorted(range(len(rows)), key=lambda at: self._thumbnails.place(self._place[rows[at]])[0])  # type: ignore[union-attr]
+        by_sheet = sorted(range(len(rows)), key=lambda at: self._sheets.place(self._place[rows[at]])[0])
         found = {at: self.pixels(rows[at]) for at in by_sheet}
         return [found[at] for at in range(len(rows))]
 
     def pixels_of(self, place: int) -> npt.NDArray[np.uint8]:
         """(side, side, 3) the picture of an image by its row in images.csv."""
-        assert self._thumbnails is not None
-        return np.asarray(self._thumbnails.image(place).convert("RGB"))
+        return np.asarray(self._sheets.image(place).convert("RGB"))
 
     def has(self, place: int) -> bool:
         """Whether the image in this row of images.csv has a picture."""

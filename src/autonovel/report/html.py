@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.report.charts import Chart, Line, line_chart
-from autonovel.report.clusters import Pictures, Shown, pick, shown_clusters
+from autonovel.report.clusters import Pictures, Shown, pick, shown_clusters, shown_names
 from autonovel.report.findings import find, labelled_groups, nearest_known
 from autonovel.report.pages import TEMPLATES, render
 from autonovel.report.session import unit_square
@@ -53,6 +54,7 @@ def write_report(run: Run) -> Path:
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         title=run.path.resolve().name,
+        command=f"autonovel browse {shlex.quote(str(run.path))}",
         result=describe_result(run, clusters),
         findings=find(run, clusters),
         clusters=describe_clusters(run, clusters, pictures),
@@ -101,7 +103,8 @@ def _about_number(run: Run, summary: dict[str, Any], now: int) -> str:
         text = f"The number of new classes, {summary['n_new']}, was given and not estimated, so there is no interval."
     elif interval is None:
         why = run.read_json("estimate.json").get("note") if run.has("estimate.json") else None
-        text = f"The number of new classes was estimated as {found}. {why or 'There were too few known classes to say how sure that is.'}"
+        why = why or "There were too few known classes to say how sure that is."
+        text = f"The number of new classes was estimated as {found}. {why}"
     else:
         text = f"The number of new classes was estimated as {found}, and lies between {interval[0]} and {interval[1]}."
     if now != summary["n_new"]:
@@ -120,7 +123,7 @@ def describe_clusters(run: Run, clusters: Sequence[Shown], pictures: Pictures) -
     shown = clusters[:MOST_CLUSTERS]
     each = max(3, min(24, _affordable(pictures, MOST_PICTURES) // max(1, len(shown))))
     typical, others = math.ceil(each / 2), each // 4
-    names = run.machine.images
+    names = shown_names(run)
     near = nearest_known(run, shown)
     known = _known_pictures(run, pictures, {name for line in near for name, _ in line})
     matched = run.summary.get("matched", {}) if not run.edits else {}
@@ -190,7 +193,7 @@ def describe_map(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> dic
     hovered = usable[
         np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)
     ]
-    names = run.machine.images
+    names = shown_names(run)
     return {
         "total": len(names),
         "shown": len(rows),
@@ -317,7 +320,7 @@ def _true_classes(run: Run, table: Sequence[Sequence[int]]) -> list[str]:
     if "confusion_classes" in run.summary:
         return [str(name) for name in run.summary["confusion_classes"]]
     # runs of earlier versions do not say: classes in their usual order, if the numbers of right answers agree with it
-    counts = {name: right for name, right in run.summary.get("matched", {}).values()}
+    counts = dict(run.summary.get("matched", {}).values())
     names = sorted(counts, key=_natural)
     agrees = len(names) == len(table) and all(table[k][k] == counts[name] for k, name in enumerate(names))
     return names if agrees else [f"row {k}" for k in range(len(table))]

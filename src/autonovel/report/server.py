@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
@@ -30,6 +31,10 @@ FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 MOST_BYTES = 16 * 2**20
 """The largest change a page may send: a move of a million images."""
 
+CHANGED_ELSEWHERE = (
+    "The clusters were changed elsewhere meanwhile: nothing was done. Look again, and repeat it if you still want it."
+)
+
 
 class Site:
     """The server of a run's page; it listens as soon as it is made.
@@ -52,6 +57,8 @@ class Site:
         config.timeout_graceful_shutdown = 2
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
+        # read the folder while the browser opens; what cannot be read is said when the page asks for it
+        threading.Thread(target=_answered(lambda: JSONResponse(session.state())), daemon=True).start()
 
     def run(self) -> None:
         """Serve until interrupted."""
@@ -83,7 +90,8 @@ def serve(run: Run, *, port: int = 0, open_page: bool = True) -> None:
         import webbrowser
 
         threading.Thread(target=webbrowser.open, args=(site.url,), daemon=True).start()
-    site.run()
+    with suppress(KeyboardInterrupt):  # how a person ends it
+        site.run()
 
 
 def _listen(port: int) -> socket.socket:
@@ -98,64 +106,78 @@ def _listen(port: int) -> socket.socket:
     return listening
 
 
-def make_app(session: Session) -> Starlette:
-    """The pages and answers of a session, without any protection: :class:`Guard` goes around it."""
+class _Answers:
+    """What the server answers to each address."""
 
-    def page(request: Request) -> Response:
-        path = session.run.path.resolve()
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def page(self, request: Request) -> Response:
+        path = self._session.run.path.resolve()
         return HTMLResponse(render("browse.html", title=path.name, path=str(path)))
 
-    def state(request: Request) -> Response:
-        return JSONResponse(session.state())
+    def state(self, request: Request) -> Response:
+        return JSONResponse(self._session.state())
 
-    def cells(request: Request) -> Response:
-        return Response(session.cells.astype("<i4").tobytes(), media_type="application/octet-stream")
+    def cells(self, request: Request) -> Response:
+        return Response(self._session.cells.astype("<i4").tobytes(), media_type="application/octet-stream")
 
-    def cluster(request: Request) -> Response:
+    def cluster(self, request: Request) -> Response:
         order = request.query_params.get("order", "typical")
         if order not in get_args(Order):
             raise KeyError(order)
-        return JSONResponse(session.images_of(_signed(request.path_params["number"]), order))  # type: ignore[arg-type]
+        number = _signed(request.path_params["number"])
+        return JSONResponse(self._session.images_of(number, order))  # type: ignore[arg-type]
 
-    def image(request: Request) -> Response:
-        return JSONResponse(session.image(request.path_params["row"]))
+    def image(self, request: Request) -> Response:
+        return JSONResponse(self._session.image(request.path_params["row"]))
 
-    def search(request: Request) -> Response:
-        return JSONResponse(session.search(request.query_params.get("text", "")))
+    def search(self, request: Request) -> Response:
+        return JSONResponse(self._session.search(request.query_params.get("text", "")))
 
-    def points(request: Request) -> Response:
-        return Response(session.map(), media_type="application/octet-stream")
+    def map(self, request: Request) -> Response:
+        return Response(self._session.map(), media_type="application/octet-stream")
 
-    def sheet(request: Request) -> Response:
-        return _jpeg(session.sheet(request.path_params["number"]))
+    def sheet(self, request: Request) -> Response:
+        return _jpeg(self._session.sheet(request.path_params["number"]))
 
-    def picture(request: Request) -> Response:
-        return _jpeg(session.picture(request.path_params["row"]))
+    def picture(self, request: Request) -> Response:
+        return _jpeg(self._session.picture(request.path_params["row"]))
 
-    def table(request: Request) -> Response:
+    def table(self, request: Request) -> Response:
         saved = {"Content-Disposition": 'attachment; filename="classes.csv"'}
-        return StreamingResponse(session.table(), media_type="text/csv; charset=utf-8", headers=saved)
+        return StreamingResponse(self._session.table(), media_type="text/csv; charset=utf-8", headers=saved)
 
-    async def edit(request: Request) -> Response:
+    async def edit(self, request: Request) -> Response:
         wish = await _body(request)
-        return await run_in_threadpool(_answered(lambda: (session.edit(wish), JSONResponse(session.state()))[1]))
+
+        def change() -> Response:
+            self._session.edit(wish)
+            return JSONResponse(self._session.state())
+
+        return await run_in_threadpool(_answered(change))
+
+
+def make_app(session: Session) -> Starlette:
+    """The pages and answers of a session, without any protection: :class:`Guard` goes around it."""
 
     def get(path: str, answer: Callable[[Request], Response]) -> Route:
         return Route(path, lambda request: _answered(lambda: answer(request))(), methods=["GET"])
 
+    answers = _Answers(session)
     return Starlette(
         routes=[
-            get("/", page),
-            get("/api/run", state),
-            get("/api/cells", cells),
-            get("/api/clusters/{number:str}", cluster),
-            get("/api/images/{row:int}", image),
-            get("/api/search", search),
-            get("/api/map", points),
-            get("/api/export.csv", table),
-            get("/sheets/{version:str}/{number:int}.jpg", sheet),
-            get("/pictures/{version:str}/{row:int}.jpg", picture),
-            Route("/api/edit", edit, methods=["POST"]),
+            get("/", answers.page),
+            get("/api/run", answers.state),
+            get("/api/cells", answers.cells),
+            get("/api/clusters/{number:str}", answers.cluster),
+            get("/api/images/{row:int}", answers.image),
+            get("/api/search", answers.search),
+            get("/api/map", answers.map),
+            get("/api/export.csv", answers.table),
+            get("/sheets/{version:str}/{number:int}.jpg", answers.sheet),
+            get("/pictures/{version:str}/{row:int}.jpg", answers.picture),
+            Route("/api/edit", answers.edit, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
@@ -168,8 +190,7 @@ def _answered(answer: Callable[[], Response]) -> Callable[[], Response]:
         try:
             return answer()
         except Conflict:
-            why = "The clusters were changed elsewhere meanwhile: nothing was done. Look again and repeat it if you still want it."
-            return JSONResponse({"message": why}, status_code=409)
+            return JSONResponse({"message": CHANGED_ELSEWHERE}, status_code=409)
         except InputError as error:
             return JSONResponse({"message": str(error)}, status_code=400)
         except TrainingError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import struct
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.errors import InputError
-from autonovel.report.clusters import Order, Shown, shown_clusters
+from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
 from autonovel.runs.folder import Run
 from autonovel.runs.state import standing
 
@@ -59,14 +60,13 @@ class Session:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The id of every unlabelled image."""
-        return self.run.machine.images
+        """What every unlabelled image is called on the page: its path below what was given, else its id."""
+        return shown_names(self.run)
 
     @cached_property
     def _sources(self) -> npt.NDArray[np.int64]:
         """Rows of images.csv; empty where there is none."""
-        found = self.run.unlabelled
-        return found if len(found) == len(self.names) else np.zeros(0, dtype=np.int64)
+        return self.run.unlabelled if self.run.images else np.zeros(0, dtype=np.int64)
 
     @cached_property
     def cells(self) -> npt.NDArray[np.int32]:
@@ -86,7 +86,7 @@ class Session:
         with self._lock:
             edits = len(self.run.edits)
             if self._seen is None or self._seen.edits != edits:
-                clusters = shown_clusters(self.run)
+                clusters = shown_clusters(self.run, self._seen.clusters if self._seen is not None else ())
                 group = np.zeros(len(self.names), dtype=np.int32)
                 for cluster in clusters:
                     group[cluster.rows] = cluster.number
@@ -109,7 +109,12 @@ class Session:
                 "known": list(self.run.state.known),
                 "sheets": None
                 if thumbnails is None
-                else {"columns": thumbnails.columns, "cells": thumbnails.cells, "count": thumbnails.count},
+                else {
+                    "columns": thumbnails.columns,
+                    "cells": thumbnails.cells,
+                    "count": thumbnails.count,
+                    "side": thumbnails.side,
+                },
                 "clusters": [self._card(cluster) for cluster in seen.clusters],
             }
 
@@ -154,12 +159,11 @@ class Session:
         called = {cluster.number: cluster.name for cluster in seen.clusters}
         machine = self.run.machine
         said = int(machine.group[row])
-        record = self.run.images[self._sources[row]] if len(self._sources) else None
         neighbours = self.run.neighbours(row, 12).tolist()
         return {
             "row": row,
             "name": self.names[row],
-            "path": record.path if record is not None else "",
+            "id": machine.images[row],
             "cluster": called[int(seen.group[row])],
             "said": machine.known[-1 - said] if said < 0 else called.get(said, f"new {said}"),
             "probability": round(float(machine.probability[row]), 4),
@@ -262,7 +266,7 @@ class Session:
         seen = self._now()
         clusters = {cluster.number: cluster for cluster in seen.clusters}
         writer.writerow(("image", "path", "cluster", "name", "kind", "probability"))
-        for row, name in enumerate(self.names):
+        for row, name in enumerate(self.run.machine.images):
             cluster = clusters[int(seen.group[row])]
             path = self.run.images[self._sources[row]].path if len(self._sources) else ""
             number = cluster.number if cluster.number >= 0 else ""
@@ -282,14 +286,14 @@ def unit_square(places: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         return places
     low, high = places.min(axis=0), places.max(axis=0)
     scale = max(float((high - low).max()), 1e-9)
-    return ((places - (low + high) / 2) / scale * 0.998 + 0.5).astype(np.float32)
+    return np.asarray((places - (low + high) / 2) / scale * 0.998 + 0.5, dtype=np.float32)
 
 
 def _from_file(source: str) -> bytes | None:
     """The image of a file, encoded anew, so that nothing but pixels is ever sent; None if it cannot be read."""
     from PIL import Image, ImageOps
 
-    if not source:
+    if not os.path.isfile(source):  # gone, or a device that would never end
         return None
     try:
         with Image.open(source) as image:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError, TrainingError
+from autonovel.errors import InputError, TrainingError, option
 from autonovel.runs.upgrade import upgraded_recipe
 
 FORMAT = 2
@@ -132,16 +132,20 @@ class RunFiles:
             elif self.path.exists() and any(
                 entry.name != "state" and not _CUT_OFF.fullmatch(entry.name) for entry in self.path.iterdir()
             ):
-                raise InputError(f"The folder {self.path} is not empty and holds no run; choose another --out.")
+                raise InputError(
+                    f"The folder {self.path} is not empty and holds no run; choose another {option('out')}."
+                )
             (self.path / "state").mkdir(parents=True, exist_ok=True)
             file = (self.path / "state" / "lock").open("w")
         except OSError as error:
             raise InputError(
-                f"The folder {self.path} cannot be written ({error.strerror}); choose another --out."
+                f"The folder {self.path} cannot be written ({error.strerror}); choose another {option('out')}."
             ) from error
         with file:
             if not lock(file, wait=False):
-                raise InputError(f"Another process is working in {self.path}; wait for it or choose another --out.")
+                raise InputError(
+                    f"Another process is working in {self.path}; wait for it or choose another {option('out')}."
+                )
             for entry in (*self.path.iterdir(), *(self.path / "state").iterdir()):
                 if _CUT_OFF.fullmatch(entry.name):
                     entry.unlink()
@@ -157,7 +161,7 @@ class RunFiles:
             shown = "; ".join(f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5])
             more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""
             raise InputError(
-                f"The folder {self.path} holds another run ({shown}{more}); choose another --out or the same settings."
+                f"The folder {self.path} holds another run ({shown}{more}); choose another {option('out')} or the same settings."
             )
 
     @contextmanager

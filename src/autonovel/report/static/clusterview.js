@@ -23,6 +23,7 @@ export function clusterView(place, go, number) {
   const tools = h(
     "div",
     { class: "tools" },
+    h("span", { class: "quiet", "aria-hidden": "true" }, "Sort"),
     select,
     // images in a known class can be looked at and moved, but the class is as it is
     number < 0

