@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from autonovel.export import export, graphs
 from autonovel.export.network import network_of
 from autonovel.export.weights import read_model
 from autonovel.machine.device import Mode
-from autonovel.predict import restore
 from autonovel.runs.folder import Run, load
+from autonovel.trained import restore
+from autonovel.verdict import Judge
 from tests.export.conftest import edit, pixels_of
 from tests.runs.made import FORMAT_1
 
@@ -36,7 +38,7 @@ def expected(run: Run, pixels: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np
     with torch.no_grad():
         features, joint, new = net(pixels)
     known = len(run.machine.known)
-    joint, new = joint.softmax(1).numpy(), new.softmax(1).numpy()
+    joint, new = calibrated(run, joint.softmax(1).numpy()), calibrated(run, new.softmax(1).numpy())
     # as conftest.edit does: 1 takes 2, 3 is none, 4 is the second known class
     parts = {c: [c] for c in range(known)} | {1: [1, known + 4], known: [known], known + 1: [known + 1, known + 2]}
     parts[known + 2] = [known + 3]
@@ -45,6 +47,21 @@ def expected(run: Run, pixels: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np
         [sum((new[:, i - known] for i in parts[c] if i >= known), np.zeros(len(new))) for c in sorted(parts)], 1
     )
     return together, alone, features.numpy()
+
+
+def doubt(run: Run) -> None:
+    """Have the run calibrated so that it shows."""
+    replace(Judge.read(run), power=0.6, doubt=0.1).write(run)
+
+
+def calibrated(run: Run, table: np.ndarray) -> np.ndarray:
+    """As a run's own answers are, written as a loop."""
+    _, power, doubt = np.load(run.path / "judge.npz")["numbers"]
+    rows = []
+    for row in table:
+        raised = [max(float(p), 1e-12) ** power for p in row]
+        rows.append([(1 - doubt) * p / sum(raised) + doubt / len(row) for p in raised])
+    return np.array(rows)
 
 
 def same(found: list[np.ndarray], wanted: tuple[np.ndarray, ...]) -> bool:
@@ -61,6 +78,7 @@ def names(out: Path) -> list[str]:
 @both
 def test_onnx(trained: Run, tmp_path: Path) -> None:
     edit(trained)
+    doubt(trained)
     out = export(trained, tmp_path / "onnx", format="onnx")
     assert {path.name for path in out.iterdir()} == {"model.onnx", "classes.json", "README.md"}
     session = onnxruntime.InferenceSession(out / "model.onnx")
@@ -78,6 +96,7 @@ def test_onnx(trained: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("trained", ["pair"], indirect=True)
 def test_torch_program(trained: Run, tmp_path: Path) -> None:
     edit(trained)
+    doubt(trained)
     out = export(trained, tmp_path / "torch", format="torch")
     assert {path.name for path in out.iterdir()} == {"model.pt2", "classes.json", "README.md"}
     assert str(Path(graphs.__file__).parent).encode() not in (out / "model.pt2").read_bytes()
@@ -89,6 +108,7 @@ def test_torch_program(trained: Run, tmp_path: Path) -> None:
 @both
 def test_safetensors(trained: Run, tmp_path: Path) -> None:
     edit(trained)
+    doubt(trained)
     out = export(trained, tmp_path / "weights", format="safetensors")
     assert {path.name for path in out.iterdir()} == {"model.safetensors", "config.json", "classes.json", "README.md"}
     model = read_model(out)

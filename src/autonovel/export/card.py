@@ -131,7 +131,7 @@ def _limits(run: Run, exported: Exported) -> str:
         "- Every image gets one of these classes, also one that shows something else.",
         "- New classes are groups of images that look alike to the network; that they are what their names say is the "
         "judgement of the person who named them.",
-        "- The probabilities are the network's own and were not checked on images from elsewhere.",
+        "- The probabilities were at best adjusted to the images of the run, and not checked on images from elsewhere.",
     ]
     if not exported.tells_known:
         lines.append("- It has not learned the known classes, and gives them no probability.")

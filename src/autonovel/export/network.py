@@ -15,7 +15,9 @@ from autonovel.export.pictures import picture
 from autonovel.machine.device import Mode
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
-from autonovel.predict import restore
+from autonovel.trained import restore
+from autonovel.verdict import FILE as JUDGE
+from autonovel.verdict import Judge
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
@@ -48,13 +50,17 @@ class Classifier(nn.Module):
         net: one network, or several as one.
         table: (outputs of the network, classes), 1 where an output counts towards a class.
         n_known: how many of the outputs are known classes.
+        power, doubt: of the calibration, as in :class:`autonovel.verdict.Judge`.
     """
 
     table: Tensor
 
-    def __init__(self, net: Net | Consensus, table: Tensor, n_known: int) -> None:
+    def __init__(
+        self, net: Net | Consensus, table: Tensor, n_known: int, power: float = 1.0, doubt: float = 0.0
+    ) -> None:
         super().__init__()
         self.net, self.n_known = net, n_known
+        self.power, self.doubt = power, doubt
         self.net.precision = torch.float32
         self.register_buffer("table", table)
         self.eval()
@@ -63,8 +69,11 @@ class Classifier(nn.Module):
         """What is seen in images uint8 (n, h, w, c) of the size that the network was trained on."""
         features, joint, new = self.net(images)
         # a network that learned no known classes has outputs for the new ones alone, which are the last rows
-        together = joint.softmax(1) @ self.table[len(self.table) - joint.shape[1] :]
-        return Said(together, new.softmax(1) @ self.table[self.n_known :], features)
+        together = self._calibrated(joint) @ self.table[len(self.table) - joint.shape[1] :]
+        return Said(together, self._calibrated(new) @ self.table[self.n_known :], features)
+
+    def _calibrated(self, scores: Tensor) -> Tensor:
+        return Judge(scores, 0.0, self.power, self.doubt).calibrated(scores.softmax(1))
 
 
 class Exported(NamedTuple):
@@ -89,7 +98,9 @@ def network_of(run: Run) -> Exported:
     trained = restore(run, Mode.of("cpu"))
     first = nets_of(trained.net)[0]
     height, width = (trained.size,) * 2 if trained.size else run.config["run"]["data"]["shape"][:2]
-    model = Classifier(trained.net, torch.from_numpy(outputs.table), len(run.machine.known))
+    judge = Judge.read(run) if run.has(JUDGE) else None  # earlier versions kept none
+    calibration = (judge.power, judge.doubt) if judge is not None else (1.0, 0.0)
+    model = Classifier(trained.net, torch.from_numpy(outputs.table), len(run.machine.known), *calibration)
     shape = (int(height), int(width), first.channels)
     with torch.no_grad():
         _, joint, new = trained.net(torch.zeros((1, *shape), dtype=torch.uint8))

@@ -55,6 +55,7 @@ def _config(run: Run, exported: Exported) -> dict[str, Any]:
         },
         "networks": [net.describe() for net in nets],
         "n_known": exported.model.n_known,
+        "calibration": {"power": exported.model.power, "doubt": exported.model.doubt},
     }
 
 
@@ -66,7 +67,7 @@ def read_model(path: str | os.PathLike[str]) -> Classifier:
     try:
         nets = [from_description(description) for description in config["networks"]]
         net = _together(nets, state)
-        model = Classifier(net, torch.empty_like(state["table"]), int(config["n_known"]))
+        model = Classifier(net, torch.empty_like(state["table"]), int(config["n_known"]), **config["calibration"])
         model.load_state_dict(state)
     except (LookupError, TypeError, RuntimeError) as error:
         raise InputError(f"{files.path} holds no exported network ({error}).") from error
