@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+
+Format = Literal[
+    "folders", "csv", "parquet", "coco", "fiftyone", "label-studio", "safetensors", "onnx", "torch", "hub"
+]  # fmt: skip
+How = Literal["copy", "link", "hardlink", "move"]
 
 
 @dataclass(frozen=True)
@@ -16,13 +22,23 @@ class Export(Verb):
     run: Positional[Path]
     """The run folder."""
     to: Path
-    """The folder to write."""
-    format: str = "folders"
-    """What to write: folders, csv, onnx, safetensors or another format of the documentation."""
+    """The folder to write; a table may be named as a file; with --format hub the repository, as in me/birds."""
+    format: Format = "folders"
+    """folders sorts the images; csv, parquet, coco, fiftyone and label-studio list them with their classes; safetensors,
+    onnx and torch write the network, and hub uploads it."""
+    how: How = "copy"
+    """How images get into sorted folders; link makes symbolic links."""
+    overwrite: bool = False
+    """Replace what an earlier export left there; other files are left alone."""
+    all: bool = False
+    """Export the labelled images too."""
+    private: bool = True
+    """Make a new repository on the hub private."""
 
     def do(self) -> None:
         """Write it."""
         from autonovel.export import export
         from autonovel.runs.folder import load
 
-        print(export(load(self.run), self.to, format=self.format))
+        options = {"format": self.format, "how": self.how, "overwrite": self.overwrite, "all": self.all}
+        print(export(load(self.run), self.to, **options, private=self.private))  # type: ignore[arg-type]

@@ -40,6 +40,7 @@ VERBS = {
     "redo": "edit.Redo",
     "regroup": "edit.Regroup",
     "predict": "predict.Predict",
+    "export": "export.Export",
     "recipes": "recipes.Recipes",
     "data": "data.Data",
     "doctor": "doctor.Doctor",

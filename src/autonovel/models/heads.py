@@ -154,7 +154,7 @@ class ProjectedHeads(PerView):
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """The scores of every head."""
         heads, hidden, _ = self.weight.shape
-        h = self.hidden(x, views).view(len(x), heads, hidden).transpose(0, 1)
+        h = self.hidden(x, views).view(x.shape[0], heads, hidden).transpose(0, 1)
         projected = torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
         return cosines(projected, self.classes) / self.temperature
 

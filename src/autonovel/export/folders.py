@@ -1,0 +1,233 @@
+"""One folder of images per class: everything is checked first, then written down in files.csv, then done."""
+
+from __future__ import annotations
+
+import csv
+import filecmp
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from autonovel.errors import AutonovelWarning, InputError, option
+from autonovel.export.formats import Options, check_folder
+from autonovel.export.items import Item, items_of
+from autonovel.export.names import Namer, safe_name, shortened
+from autonovel.export.pictures import has_picture, picture, sheet_of, tell
+from autonovel.export.place import PLACE, device_of, is_full
+from autonovel.runs.files import RunFiles
+
+if TYPE_CHECKING:
+    from autonovel.runs.folder import Run
+
+LIST, LIST_FIELDS = "files.csv", ("file", "source", "image")
+PROBLEMS, PROBLEM_FIELDS = "problems.csv", ("image", "source", "problem")
+PNG_BYTES = 20_000
+"""About as much as the picture of a thumbnail takes."""
+
+
+class Placed(NamedTuple):
+    """A file to be.
+
+    Attributes:
+        file: its path below the target.
+        item: the image.
+        size: its bytes; 0 where it is made of a thumbnail.
+    """
+
+    file: str
+    item: Item
+    size: int
+
+
+class Problem(NamedTuple):
+    """An image that cannot be placed, and why."""
+
+    image: str
+    source: str
+    problem: str
+
+
+class Listed(NamedTuple):
+    """A line of files.csv: a file below the target, where it came from, and which image it is."""
+
+    file: str
+    source: str
+    image: str
+
+
+def write_folders(run: Run, to: Path, options: Options) -> Path:
+    """Write the folders, ``files.csv`` (which file came from where) and, where there are any, ``problems.csv``."""
+    check_folder(run, to, options)
+    items = items_of(run, all=options.all)
+    sources = {os.path.abspath(item.source) for item in items if item.source}  # some may lie in the target
+    spare = {line: os.path.abspath(to / line.file) not in sources and _is_spare(to, line) for line in _listed(to)}
+    old, kept = [line for line in spare if spare[line]], [line for line in spare if not spare[line]]
+    plan, problems = _plan(run, items, to, {line.file for line in old})
+    problems = _explained(problems, kept)
+    _check(plan, problems, to, options)
+    to.mkdir(parents=True, exist_ok=True)
+    _remove(to, old)
+    files = RunFiles(to)
+    # before the first file is touched: whatever happens then, this says what came from where
+    files.write_rows(LIST, LIST_FIELDS, [*kept, *((p.file, p.item.source, p.item.image) for p in plan)])
+    problems += _place(run, plan, to, options)
+    if problems:
+        files.write_rows(PROBLEMS, PROBLEM_FIELDS, problems)
+        warnings.warn(
+            f"{len(problems):,} of {len(plan) + len(problems):,} images could not be placed; see {to / PROBLEMS}.",
+            AutonovelWarning,
+        )
+    else:
+        files.remove(PROBLEMS)
+    tell(sum(not placed.item.source for placed in plan))
+    return to
+
+
+def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[list[Placed], list[Problem]]:
+    """Where every image goes."""
+    files = [entry.name for entry in to.iterdir() if not entry.is_dir()] if to.is_dir() else []
+    folders = Namer([LIST, PROBLEMS, *files])
+    folder_of = {key: folders.give(safe_name(key[1])) for key in dict.fromkeys((i.kind, i.name) for i in items)}
+    namers = {folder: Namer(_names_in(to / folder, folder, old)) for folder in folder_of.values()}
+    plan, problems = [], []
+    for item in items:
+        size = _size(item)
+        if item.source and size is None:
+            problems.append(Problem(item.image, item.source, "the file is missing or cannot be read"))
+        elif not item.source and not has_picture(run, item.row):
+            problems.append(Problem(item.image, "", "it came from no file, and the run has no thumbnail of it"))
+        else:
+            folder = folder_of[item.kind, item.name]
+            name = Path(item.source).name if item.source else shortened(safe_name(item.image), 100) + ".png"
+            plan.append(Placed(f"{folder}/{namers[folder].give(name)}", item, size or 0))
+    return plan, problems
+
+
+def _is_spare(to: Path, line: Listed) -> bool:
+    """Whether a file of an earlier export can be made again: it is a link or a picture, or the same as its source."""
+    file = to / line.file
+    if file.is_symlink() or not line.source:
+        return True
+    try:
+        return filecmp.cmp(file, line.source)
+    except OSError:  # the source is gone: the file was moved here, or is all that is left
+        return False
+
+
+def _explained(problems: Sequence[Problem], kept: Sequence[Listed]) -> list[Problem]:
+    """The problems; of files that are left of an earlier export alone, where they are."""
+    now = {line.source: line.file for line in kept}
+    left = "an earlier export left it in "
+    return [p._replace(problem=left + now[p.source]) if p.source in now else p for p in problems]
+
+
+def _names_in(path: Path, folder: str, old: set[str]) -> Iterator[str]:
+    """Names of files that are there and stay."""
+    if path.is_dir():
+        yield from (entry.name for entry in path.iterdir() if f"{folder}/{entry.name}" not in old)
+
+
+def _size(item: Item) -> int | None:
+    """Bytes of the image's file; None where there is no file that can be read."""
+    source = Path(item.source)
+    try:
+        return source.stat().st_size if item.source and source.is_file() and os.access(source, os.R_OK) else None
+    except OSError:
+        return None
+
+
+def _check(plan: Sequence[Placed], problems: Sequence[Problem], to: Path, options: Options) -> None:
+    """Refuse what cannot work, before anything is changed."""
+    if not plan and problems:
+        first = problems[0]
+        raise InputError(
+            f"None of the {len(problems):,} images can be placed ({first.source or first.image}: {first.problem}); "
+            "were the files moved or renamed since the run?"
+        )
+    filed = [placed for placed in plan if placed.item.source]
+    if options.how == "move":
+        _check_move([placed.item.source for placed in filed])
+    device = device_of(to)
+    other = [p for p in filed if os.stat(p.item.source).st_dev != device]
+    if options.how == "hardlink" and other:
+        raise InputError(
+            f"{to} is on another file system than {other[0].item.source}, where hard links cannot lead; "
+            f"use {option('how', 'link')} or {option('how', 'copy')}."
+        )
+    copied = {"copy": filed, "move": other}.get(options.how, [])
+    bytes_needed = sum(p.size for p in copied) + PNG_BYTES * (len(plan) - len(filed))
+    free = shutil.disk_usage(_existing(to)).free
+    if bytes_needed > free:
+        raise InputError(
+            f"The images take {bytes_needed / 1e9:,.1f} GB and {to} has room for {free / 1e9:,.1f} GB; "
+            f"choose another {option('to')}, or {option('how', 'link')}, which takes no room."
+        )
+
+
+def _check_move(sources: Sequence[str]) -> None:
+    seen = set[str]()
+    for source in sources:
+        real = os.path.abspath(source)
+        if real in seen:
+            raise InputError(
+                f"{source} is the file of two images and can be moved only once; use {option('how', 'copy')}."
+            )
+        seen.add(real)
+    for folder in dict.fromkeys(os.path.dirname(source) for source in sources):
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"Files cannot be moved out of {folder}, which is read-only; use {option('how', 'copy')}.")
+
+
+def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list[Problem]:
+    """Put the files in their places; those that cannot be are given back."""
+    problems = []
+    for folder in dict.fromkeys(os.path.dirname(placed.file) for placed in plan):
+        (to / folder).mkdir(exist_ok=True)
+    for placed in sorted(plan, key=lambda placed: sheet_of(run, placed.item)):
+        target, item = to / placed.file, placed.item
+        try:
+            if item.source:
+                PLACE[options.how](Path(item.source), target)
+            else:
+                picture(run, item.row).save(target)
+        except OSError as error:
+            if is_full(error):
+                raise
+            problems.append(Problem(item.image, item.source, error.strerror or str(error)))
+    return problems
+
+
+def _listed(to: Path) -> Iterator[Listed]:
+    """What earlier exports put there and what is still there."""
+    if not (to / LIST).is_file():
+        return
+    with (to / LIST).open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        if next(rows, None) != list(LIST_FIELDS):
+            raise InputError(f"{to / LIST} is not the list of an export; choose another folder with {option('to')}.")
+        for row in rows:
+            # only what lies directly in a folder below the target was written by an export
+            if len(row) == 3 and _is_below(row[0]) and os.path.lexists(to / row[0]):
+                yield Listed(*row)
+
+
+def _is_below(file: str) -> bool:
+    parts = Path(file).parts
+    return len(parts) == 2 and ".." not in parts and not Path(file).is_absolute()
+
+
+def _remove(to: Path, old: Sequence[Listed]) -> None:
+    """Delete files of an earlier export, and the folders that are empty then."""
+    for line in old:
+        (to / line.file).unlink(missing_ok=True)
+    for folder in {(to / line.file).parent for line in old}:
+        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the first folder above it that exists."""
+    return next(p for p in (path, *path.absolute().parents) if p.exists())

@@ -1,0 +1,156 @@
+"""The formats by name, and the one function that writes any of them. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from autonovel.errors import InputError, TrainingError, option, unknown
+
+if TYPE_CHECKING:
+    from autonovel.runs.folder import Run
+
+HOW = ("copy", "link", "hardlink", "move")
+"""How files get into sorted folders."""
+
+
+class Format(NamedTuple):
+    """A format.
+
+    Attributes:
+        writer: the function that writes it, in a module beside this one: ``(run, to, options)``, giving what was written.
+        text: what it is, in a line.
+        suffix: a target that ends with this is a file, not a folder; empty where it is always a folder.
+    """
+
+    writer: str
+    text: str
+    suffix: str = ""
+
+
+FORMATS = {
+    "folders": Format("folders.write_folders", "one folder of images per class"),
+    "csv": Format("tables.write_csv", "a table with one line per image", ".csv"),
+    "parquet": Format("tables.write_parquet", "the same table as Parquet", ".parquet"),
+    "coco": Format("labels.write_coco", "COCO-style JSON: images, categories, one annotation per image", ".json"),
+    "fiftyone": Format("labels.write_fiftyone", "a dataset that FiftyOne imports as FiftyOneImageClassificationDataset"),
+    "label-studio": Format("labels.write_label_studio", "tasks with predictions for Label Studio"),
+    "safetensors": Format("weights.write_safetensors", "the weights of the network in one file, with a model card"),
+    "onnx": Format("graphs.write_onnx", "the network as ONNX, from uint8 pixels to probabilities"),
+    "torch": Format("graphs.write_torch", "the network as a torch.export program (.pt2), from uint8 pixels to probabilities"),
+    "hub": Format("hub.upload", "the safetensors folder, uploaded to a repository of the Hugging Face hub"),
+}  # fmt: skip
+"""Every format."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be chosen.
+
+    Attributes:
+        how: one of :data:`HOW`.
+        overwrite: replace what an earlier export left in the target.
+        all: the labelled images too, not only those that were sorted.
+        private: whether a repository that is made on the hub is private.
+    """
+
+    how: str = "copy"
+    overwrite: bool = False
+    all: bool = False
+    private: bool = True
+
+
+def export(
+    run: Run,
+    to: str | os.PathLike[str],
+    *,
+    format: str = "folders",
+    how: str = "copy",
+    overwrite: bool = False,
+    all: bool = False,
+    private: bool = True,
+) -> Path | str:
+    """Hand the result of a run, with a person's names and corrections, to other tools.
+
+    Args:
+        run: a finished run.
+        to: the folder to write; a table may be named as a file (``labels.csv``); for ``hub``, the repository (``me/birds``).
+        format: one of :data:`FORMATS`.
+        how: how images get into sorted folders: ``copy``, ``link`` (symbolic), ``hardlink`` or ``move``.
+        overwrite: replace what an earlier export left there; files that no export wrote are left alone.
+        all: the labelled images too (for the formats that list images).
+        private: whether a repository that is made on the hub is private.
+
+    Returns:
+        The folder or file that was written; for ``hub``, the address of the repository.
+    """
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    if how not in HOW:
+        raise unknown("way to place files", how, HOW)
+    if how != "copy" and format != "folders":
+        raise InputError(f"{option('how', how)} is for sorted folders; leave it out with {option('format', format)}.")
+    target = Path(to)
+    _check_suffix(target, format)
+    _ = run.machine  # refuses a run that is not finished, before anything is written
+    module, _, function = FORMATS[format].writer.partition(".")
+    write = getattr(import_module(f"autonovel.export.{module}"), function)
+    try:
+        written: Path | str = write(run, target, Options(how, overwrite, all, private))
+    except OSError as error:
+        raise TrainingError(f"{error.filename or target} cannot be written ({error.strerror or error}).") from error
+    return written
+
+
+def _check_suffix(to: Path, format: str) -> None:
+    """Refuse a target that says another format than was asked for."""
+    ends = {".csv": "csv", ".parquet": "parquet", ".json": "coco", ".onnx": "onnx", ".pt2": "torch"} | {
+        ".safetensors": "safetensors"
+    }
+    meant = ends.get(to.suffix.lower())
+    if meant is None or to.is_dir() or format == "hub":
+        return
+    if meant != format:
+        raise InputError(f"{to} looks like {meant}, but the format is {format}; add {option('format', meant)}.")
+    if not FORMATS[format].suffix:
+        raise InputError(f"{to} would be a file, but {format} needs a folder; give one with {option('to')}.")
+
+
+def check_folder(run: Run, to: Path, options: Options) -> None:
+    """Refuse a target folder that is a file, a run, or not empty (unless it may be overwritten)."""
+    if to.exists() and not to.is_dir():
+        raise InputError(f"{to} is a file; give a folder with {option('to')}.")
+    if to.is_dir() and (to / "summary.json").exists() and (to / "predictions.csv").exists():
+        raise InputError(f"{to} is a run folder; give another folder with {option('to')}.")
+    if to.is_dir() and not options.overwrite and any(to.iterdir()):
+        raise InputError(
+            f"The folder {to} is not empty; choose another one with {option('to')}, or add {option('overwrite', True)}."
+        )
+
+
+def check_file(to: Path, format: str, name: str, options: Options) -> Path:
+    """The file to write: the target itself where it has the format's suffix, otherwise one of this name in it."""
+    file = to if to.suffix.lower() == FORMATS[format].suffix and not to.is_dir() else to / name
+    if file.is_dir() or (file.parent.exists() and not file.parent.is_dir()):
+        raise InputError(f"{file} cannot be written; give another folder with {option('to')}.")
+    if file.exists() and not options.overwrite:
+        raise InputError(f"The file {file} exists; give another {option('to')}, or add {option('overwrite', True)}.")
+    return file
+
+
+def needed(what: str, extra: str, *packages: str) -> None:
+    """Say in a sentence which packages are missing for this."""
+    missing = [package for package in packages if _is_missing(package)]
+    if missing:
+        raise InputError(f"{what} needs {' and '.join(missing)}: pip install 'autonovel[{extra}]'.")
+
+
+def _is_missing(package: str) -> bool:
+    try:
+        return find_spec(package) is None
+    except ValueError:  # imported, but as something that is no package
+        return True

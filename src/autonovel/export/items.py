@@ -1,0 +1,86 @@
+"""The images of a run as they are handed on: where each came from, and its class after a person's edits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from autonovel.errors import InputError, option
+from autonovel.runs.state import Kind
+
+if TYPE_CHECKING:
+    from autonovel.runs.folder import Run
+
+
+class Item(NamedTuple):
+    """An image and its class.
+
+    Attributes:
+        image: its id.
+        source: the absolute path of its file; empty where it came from none.
+        path: the same relative to the folder that was given; its id where it came from none.
+        name: its class; "not a class" where a person said that its cluster is none.
+        kind: what its class is.
+        cluster: the number of its cluster; None in a known class.
+        probability: how sure the machine was of its own answer; None for a labelled image.
+        unlike: whether it is unlike anything seen.
+        row: its row in images.csv; -1 where the run has none.
+    """
+
+    image: str
+    source: str
+    path: str
+    name: str
+    kind: Kind
+    cluster: int | None
+    probability: float | None
+    unlike: bool
+    row: int
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its class was given, not found."""
+        return self.probability is None
+
+
+def items_of(run: Run, *, all: bool = False) -> list[Item]:
+    """The unlabelled images in the order of the input, or all images."""
+    records = run.images
+    if not records:
+        if all:
+            raise InputError(f"The run in {run.path} does not list its labelled images; leave {option('all')} out.")
+        return [
+            Item(p.image, "", p.image, p.name, _kind(p.name, p.known), p.cluster, p.probability, bool(unlike), -1)
+            for p, unlike in zip(run.predictions, run.unlike, strict=True)
+        ]
+    found = {
+        row: Item(
+            p.image,
+            records[row].source,
+            records[row].path or p.image,
+            p.name,
+            _kind(p.name, p.known),
+            p.cluster,
+            p.probability,
+            bool(unlike),
+            row,
+        )
+        for row, p, unlike in zip(run.unlabelled.tolist(), run.predictions, run.unlike, strict=True)
+    }
+    if not all:
+        return list(found.values())
+    return [
+        found[row] if r.label is None else Item(r.image, r.source, r.path or r.image, r.label, "known", None, None, False, row)
+        for row, r in enumerate(records)
+    ]  # fmt: skip
+
+
+def classes_of(run: Run, items: list[Item]) -> list[tuple[str, Kind]]:
+    """All classes of the run, known ones first, and "not a class" at the end where images are in none."""
+    known = len(run.machine.known)
+    found: list[tuple[str, Kind]] = [(name, "known" if i < known else "new") for i, name in enumerate(run.classes)]
+    none: tuple[str, Kind] = ("not a class", "not a class")
+    return [*found, none] if any(item.kind == "not a class" for item in items) else found
+
+
+def _kind(name: str, known: bool) -> Kind:
+    return "known" if known else "not a class" if name == "not a class" else "new"

@@ -1,0 +1,48 @@
+"""The classes of all images as a table: CSV and Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autonovel.export.formats import Options, check_file, needed
+from autonovel.export.items import Item, items_of
+from autonovel.runs.files import RunFiles
+
+if TYPE_CHECKING:
+    from autonovel.runs.folder import Run
+
+COLUMNS = ("image", "source", "path", "class", "cluster", "probability", "known", "unlike")
+
+
+def write_csv(run: Run, to: Path, options: Options) -> Path:
+    """Write ``labels.csv``; yes and no are 1 and 0, and what there is not is empty."""
+    file = check_file(to, "csv", "labels.csv", options)
+    rows = (["" if v is None else int(v) if isinstance(v, bool) else v for v in row] for row in _rows(run, options))
+    RunFiles(file.parent).write_rows(file.name, COLUMNS, rows)
+    return file
+
+
+def write_parquet(run: Run, to: Path, options: Options) -> Path:
+    """Write ``labels.parquet``."""
+    needed("Writing Parquet", "tables", "pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    file = check_file(to, "parquet", "labels.parquet", options)
+    text, yes_or_no = pyarrow.string(), pyarrow.bool_()
+    kinds = (text, text, text, text, pyarrow.int64(), pyarrow.float64(), yes_or_no, yes_or_no)
+    columns = list(zip(*_rows(run, options), strict=True)) or [()] * len(COLUMNS)
+    arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
+    with RunFiles(file.parent).whole(file.name) as path:
+        parquet.write_table(pyarrow.table(arrays, names=list(COLUMNS)), path)
+    return file
+
+
+def _rows(run: Run, options: Options) -> Iterator[tuple[Any, ...]]:
+    return map(_row, items_of(run, all=options.all))
+
+
+def _row(i: Item) -> tuple[Any, ...]:
+    return i.image, i.source, i.path, i.name, i.cluster, i.probability, i.kind == "known", i.unlike
