@@ -78,7 +78,7 @@ def test_a_wrong_number_is_noted() -> None:
 
 def test_same_seed_same_answer() -> None:
     data = features(4, 3)[:3]
-    first, second = (answer_from_features(*data, 3, seed=5) for _ in range(2))
+    first, second = (answer_from_features(*data, 3, check_number=False, seed=5) for _ in range(2))
     assert torch.equal(first.probabilities, second.probabilities)
 
 

@@ -98,7 +98,8 @@ def smooth(points: Tensor, neighbours: int = NEIGHBOURS, passes: int = PASSES) -
     index = torch.arange(n, device=points.device)
     rows = torch.cat([index, index.repeat_interleave(count), near.flatten()])
     cols = torch.cat([index, near.flatten(), index.repeat_interleave(count)])
-    links = torch.unique(torch.stack([rows, cols]), dim=1)
+    pairs = torch.unique(rows * n + cols)  # one number for each pair: unique over columns is ten times slower
+    links = torch.stack([pairs // n, pairs % n])
     weight = torch.bincount(links[0], minlength=n).to(points).rsqrt()
     graph = torch.sparse_coo_tensor(links, weight[links[0]] * weight[links[1]], (n, n), check_invariants=True)
     for _ in range(passes):
