@@ -27,7 +27,7 @@ def test_the_grouping_with_the_highest_silhouette_is_taken(n: int, seed: int) ->
     rng = np.random.default_rng(seed)
     points = torch.from_numpy(rng.normal(size=(n, 3))).float()
     rows = {str(i): torch.from_numpy(rng.permutation(np.arange(n) % 3)) for i in range(4)}
-    choice = choose_answer(points, rows)
+    choice = choose_answer(points, rows, margin=0)
     expected = {name: silhouette_score(points.numpy(), labels.numpy()) for name, labels in rows.items()}
     for name, score in expected.items():
         assert choice.scores[name] == pytest.approx(score, abs=1e-3)
@@ -43,6 +43,18 @@ def test_heads_that_split_the_large_class_are_replaced_and_right_ones_stay() -> 
     assert cluster_accuracy(truth.numpy(), found.labels.numpy()) == 1
     renumbered = (truth + 1) % 3
     assert choose_answer(points, {"heads": renumbered} | groupings(points, 3)).name == "heads"
+
+
+def test_the_first_stays_unless_another_is_better_by_the_margin() -> None:
+    points, truth = planted([20, 20, 20], spread=0.2)
+    worse = truth.clone()
+    worse[0] = 1
+    candidates = {"heads": worse, "kmeans": truth}
+    gap = choose_answer(points, candidates).scores
+    difference = gap["kmeans"] - gap["heads"]
+    assert difference > 0
+    assert choose_answer(points, candidates, margin=difference * 0.9).name == "kmeans"
+    assert choose_answer(points, candidates, margin=difference * 1.1).name == "heads"
 
 
 def test_an_answer_with_a_single_cluster_is_the_last_choice() -> None:

@@ -57,12 +57,15 @@ def groupings(features: Tensor, k: int, *, seed: int = 0) -> dict[str, Tensor]:
     return found
 
 
-def choose_answer(features: Tensor, candidates: Mapping[str, Tensor], *, sample: int = 10_000, seed: int = 0) -> Choice:
-    """The grouping with the highest mean silhouette; of equally good ones the first.
+def choose_answer(
+    features: Tensor, candidates: Mapping[str, Tensor], *, margin: float = 0.02, sample: int = 10_000, seed: int = 0
+) -> Choice:
+    """The grouping with the highest mean silhouette, or the first one where none is better by the margin.
 
     Args:
         features: (n, d), as :func:`unit_features` gives them.
         candidates: name -> int64 (n,); the answer that stands unless another is better comes first.
+        margin: by how much the silhouette of another must be higher.
         sample: points over which the silhouette is averaged, the same for all candidates.
         seed: of that sample.
     """
@@ -71,5 +74,6 @@ def choose_answer(features: Tensor, candidates: Mapping[str, Tensor], *, sample:
     rows = torch.stack([labels.cpu() for labels in candidates.values()])
     found = silhouette(features, rows.to(features.device), sample=sample, seed=seed).score.tolist()
     scores = {name: -1.0 if math.isnan(score) else score for name, score in zip(candidates, found, strict=True)}
-    best = max(scores, key=lambda name: scores[name])
+    first, best = next(iter(scores)), max(scores, key=lambda name: scores[name])
+    best = best if scores[best] > scores[first] + margin else first
     return Choice(best, candidates[best].cpu(), scores)
