@@ -28,7 +28,6 @@ from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.settings import Augment
 
-
 _LIMITS = (
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
