@@ -28,6 +28,15 @@ from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.settings import Augment
 
+_LIMITS = (
+    ("balance", 0.0, 1.0, "lie between 0 and 1"),
+    ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
+    ("mean_entropy", 0.0, math.inf, "be at least 0"),
+    ("divergence", 0.0, math.inf, "be at least 0"),
+    ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
+)
+"""Setting, smallest and largest value, and how to say so."""
+
 
 class Swapped(JointObjective):
     """Each view predicts the balanced assignment of the others (Caron et al., 2020; Fini et al., 2021).
@@ -41,18 +50,10 @@ class Swapped(JointObjective):
         swap = self.settings.swap
         if swap.views < 2:
             raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
-        for name in ("balance", "prior_rate"):
-            if not 0 <= getattr(swap, name) <= 1:
+        for name, least, most, rule in _LIMITS:
+            if not least <= getattr(swap, name) <= most:
                 flag = name.replace("_", "-")
-                raise InputError(f"--joint.swap.{flag} is {getattr(swap, name)}; it must lie between 0 and 1.")
-        for name in ("divergence", "mean_entropy"):
-            if not getattr(swap, name) >= 0:
-                flag = name.replace("_", "-")
-                raise InputError(f"--joint.swap.{flag} is {getattr(swap, name)}; it must be at least 0.")
-        if not swap.divergence_bound <= 0:
-            raise InputError(
-                f"--joint.swap.divergence-bound is {swap.divergence_bound}; log-probabilities are below 0, give such a bound."
-            )
+                raise InputError(f"--joint.swap.{flag} is {getattr(swap, name)}; it must {rule}.")
         if swap.queue and swap.queue < self.settings.batch:
             raise InputError(
                 f"--joint.swap.queue is {swap.queue}; it must be 0 or at least as long as a batch ({self.settings.batch})."
