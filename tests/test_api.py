@@ -199,7 +199,7 @@ def test_the_paper_objective_works_too_and_the_folder_can_be_kept(tmp_path: Path
         ({"y": "one class"}, "Only one class is known"),
         ({"X": "flat"}, "must have shape"),
         ({"X": "nan"}, "must be finite"),
-        ({"n_new": 1}, "at least 2 new classes"),
+        ({"n_new": 1}, "n_new is 1; there must be at least 2 classes"),
         ({"recipe": "nonsense"}, "no recipe 'nonsense'"),
         ({"preset": "nonsense", "recipe": "digits"}, "no preset 'nonsense'"),
         ({"device": "tpu"}, "no device 'tpu'"),
@@ -263,7 +263,7 @@ def test_discover_refuses_what_cannot_be_used_and_writes_nothing(tmp_path: Path)
         an.discover((X, y), n_new="many", **settings)
     with pytest.raises(InputError, match=r"n_new is 2\.5"):
         an.discover((X, y), n_new=2.5, **settings)
-    with pytest.raises(InputError, match="--n-new is 0"):
+    with pytest.raises(InputError, match="n_new is 0"):
         an.discover((X, y), n_new=0, **settings)
     with pytest.raises(InputError):
         an.discover(tmp_path / "nowhere", tmp_path / "neither", n_new=N_NEW, **settings)

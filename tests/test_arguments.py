@@ -37,9 +37,8 @@ def test_what_can_work_is_accepted_and_leaves_nothing(tmp_path: Path) -> None:
     photos.mkdir()
     for n_new in ("auto", 2, np.int64(3)):
         for device in ("auto", "cpu", "cuda", "cuda:11"):
-            inputs = (str(photos), None, np.zeros((2, 3)), tmp_path / "nowhere", tmp_path / "photos-new")
-            check_arguments(out=tmp_path / "a" / "b" / "run", n_new=n_new, device=device, inputs=inputs)
-    check_arguments(out=str(tmp_path / "photos-new" / "run"), k=7, inputs=[photos])  # a name that only begins the same
+            check_arguments(out=tmp_path / "a" / "b" / "run", n_new=n_new, device=device)
+    check_arguments(out=str(photos / "run"), k=7)  # the folder of a run is passed over when the pile is read
     assert list(tmp_path.rglob("*")) == [photos]
 
 
@@ -64,11 +63,8 @@ def test_folders_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for out in ("file", "file/run", "./file/a/b"):
         with pytest.raises(InputError, match="^file is a file; give another folder for the run as out.$"):
             check_arguments(out=out)
-    Path("pile/deep").mkdir(parents=True)
-    Path("link").symlink_to("pile")
-    for out in ("pile", "pile/deep/run", "link/run", Path.cwd() / "pile" / "run"):
-        with pytest.raises(InputError, match="would lie among the images in pile; give another folder as out."):
-            check_arguments(out=out, inputs=["pile"])
+    with pytest.raises(InputError, match="cannot be written .*; give another folder for the run as out"):
+        check_arguments(out="long" * 100)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody may write")

@@ -61,6 +61,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     assert names == {
         "config.json", "metrics.jsonl", "pretrain.safetensors", "supervised.safetensors", "joint.safetensors", "state",
         "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv", "images.csv", "thumbnails",
+        "features-labelled.npy", "probabilities.npy", "unlike.csv", "judge.npz", "clusters.png", "report.html", "map.npy",
     }  # fmt: skip
     assert len({path.stat().st_mode for path in run.path.iterdir() if path.is_file()}) == 1  # all as readable
     summary = run.summary
@@ -390,7 +391,7 @@ def test_a_run_that_ended_before_its_first_file_goes_on(cifar, tmp_path: Path) -
 
 
 def test_a_path_that_no_system_takes_is_refused(cifar) -> None:
-    with pytest.raises(InputError, match="cannot be written .*choose another --out"):
+    with pytest.raises(InputError, match="cannot be written .*give another folder for the run as --out"):
         discover(cifar, Path("long" * 100), small_recipe())
     with pytest.raises(InputError, match="no run in"):
         an.load("long" * 100)

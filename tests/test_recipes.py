@@ -164,7 +164,9 @@ def test_recipes_are_complete_for_any_data(name: str, preset: str) -> None:
             assert stage.lr > 0
             assert all(0 < m < stage.epochs for m in stage.milestones if stage.schedule == "steps")
             assert stage.warmup <= stage.epochs
-        assert all("(--" in note and "\n" not in note for note in notes)  # each says how to decide otherwise
+        assert all(
+            ("(--" in note or "pip install" in note) and "\n" not in note for note in notes
+        )  # how to decide otherwise
         assert settle(recipe, facts) == (recipe, [])
         assert from_dict(Recipe, json.loads(json.dumps(recipe.to_dict()))) == recipe
 
@@ -173,6 +175,7 @@ def test_what_is_given_is_not_decided_by_the_data() -> None:
     recipe = get_recipe("folder")
     given = dataclasses.replace(
         recipe,
+        method="autonovel",
         model=dataclasses.replace(recipe.model, backbone="vgg", width=7),
         supervised=dataclasses.replace(recipe.supervised, batch=11),
         joint=dataclasses.replace(recipe.joint, epochs=3, batch=17, lr=0.07),
@@ -202,6 +205,22 @@ def test_one_thing_given_leaves_the_rest_to_the_data(stage: str, change: dict[st
         assert fitted.model.width >= 1
         assert fitted.supervised.batch >= 2
         assert fitted.joint.lr == change.get("lr", 0.4 * fitted.joint.batch / 512)
+
+
+def test_a_folder_takes_pre_trained_features_where_they_are_at_hand_and_suit_the_images() -> None:
+    folder = get_recipe("folder")
+    photos = dataclasses.replace(FACTS[0], side=137, packaged=True)
+    recipe, notes = settle(folder, photos)
+    assert (recipe.method, recipe.model.backbone, recipe.model.size) == ("features", "efficientnet-lite0", 224)
+    assert "pre-trained features" in notes[0]
+    assert settle(folder, dataclasses.replace(photos, side=28))[0].model.size == 112
+    tiny, _ = settle(folder, dataclasses.replace(photos, side=8, channels=1))
+    assert (tiny.method, tiny.model.backbone) == ("scratch", "small")
+    bare, notes = settle(folder, dataclasses.replace(photos, packaged=False))
+    assert (bare.method, bare.model.backbone) == ("scratch", "resnet18-large")
+    assert any("autonovel[photos]" in note for note in notes)
+    named = dataclasses.replace(folder, model=dataclasses.replace(folder.model, backbone="timm:resnet50"))
+    assert settle(named, dataclasses.replace(photos, packaged=False))[0].method == "features"
 
 
 @pytest.mark.parametrize("name", sorted(describe_recipes()))

@@ -32,6 +32,7 @@ def quick(recipe: Recipe, **joint: object) -> Recipe:
     """The recipe, small and short."""
     return replace(
         recipe,
+        method="autonovel",
         model=replace(recipe.model, width=4),
         pretrain=replace(recipe.pretrain, epochs=1, batch=32),
         supervised=replace(recipe.supervised, epochs=2, batch=32),

@@ -72,7 +72,7 @@ def discover(
     Returns:
         The finished run.
     """
-    check_arguments(out=out, device=device, n_new=n_new, inputs=(labelled, unlabelled))
+    check_arguments(out=out, device=device, n_new=n_new)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     if incremental is not None:
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
@@ -101,7 +101,7 @@ def estimate(
     world: World = ALONE,
 ) -> ClassEstimate:
     """How many new classes are there? The first stages of :func:`discover`, which can continue in the same folder."""
-    check_arguments(out=out, device=device, inputs=(labelled, unlabelled))
+    check_arguments(out=out, device=device)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     shown = reporter if reporter is not None else make_reporter(verbose)
     pipeline = _pipeline(labelled, unlabelled, settings, None, seed, Mode.of(device, world), cache, shown)

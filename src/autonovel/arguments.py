@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ def check_arguments(
     device: str = "auto",
     n_new: Any = "auto",
     k: Any = "auto",
-    inputs: Iterable[Any] = (),
 ) -> None:
     """Refuse what cannot work, each with one sentence.
 
@@ -29,14 +27,13 @@ def check_arguments(
         device: 'cpu', 'cuda', 'cuda:N' or 'auto'; whether there is such a device is not asked here.
         n_new: how many new classes there are; 'auto' estimates it.
         k: the same where nothing is labelled.
-        inputs: what the images are read from; paths among them must not hold the run folder.
     """
     _check_number("n_new", n_new)
     _check_number("k", k)
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
         raise InputError(f"There is no device '{device}'; choose cpu, cuda, cuda:N or auto.")
     if launched().first:  # which alone writes the folder
-        check_out(Path(out), [Path(i) for i in inputs if isinstance(i, str | os.PathLike)])
+        check_out(Path(out))
 
 
 def _check_number(name: str, value: Any) -> None:
@@ -52,22 +49,18 @@ _LEFT_OVER = re.compile(r"state|\..+\.part")
 """What a run that ended before its first file was written leaves in its folder."""
 
 
-def check_out(out: Path, inputs: Iterable[Path] = ()) -> None:
-    """Refuse a run folder that cannot be made or written, holds something else, or lies among the images."""
-    for source in inputs:
-        if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-            raise InputError(
-                f"The run folder {out} would lie among the images in {source}; give another folder as {option('out')}."
-            )
-    there = next((folder for folder in (out, *out.parents) if folder.exists()), Path("."))
+def check_out(out: Path) -> None:
+    """Refuse a run folder that cannot be made or written, or holds something else."""
+    there = next((folder for folder in (out, *out.parents) if os.path.exists(folder)), Path("."))
     if not there.is_dir():
         raise InputError(f"{there} is a file; give another folder for the run as {option('out')}.")
     try:
+        out.exists()  # fails for a name that the system does not take
         with tempfile.TemporaryDirectory(prefix=".", dir=there):
             pass
     except OSError as error:
         raise InputError(
-            f"The folder {there} cannot be written ({error.strerror}); give another folder for the run as {option('out')}."
+            f"The folder {out} cannot be written ({error.strerror}); give another folder for the run as {option('out')}."
         ) from None
     if there != out or (out / "config.json").exists():
         return

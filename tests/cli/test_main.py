@@ -101,7 +101,7 @@ def test_version_and_doctor(tmp_path: Path, call: Call, monkeypatch: pytest.Monk
         ("demo --preset fsat", ["--preset is 'fsat' (did you mean fast?)", "paper, reference or fast"]),
         ("discover --data cifar11", ["no benchmark 'cifar11' (did you mean cifar10"]),
         ("data cifar11", ["no benchmark 'cifar11' (did you mean cifar10"]),
-        ("discover --data cifar10 --wibble 3", ["no flag --wibble;", "autonovel discover --help-all"]),
+        ("discover --data cifar10 --xyzzy 3", ["no flag --xyzzy;", "autonovel discover --help-all"]),
         ("demo --joint.epoch 3", ["no flag --joint.epoch (did you mean --joint.epochs?)"]),
         ("demo --method kmeens", ["--method is 'kmeens' (did you mean kmeans?); give autonovel", "kmeans"]),
         ("demo --joint.objective swop", ["--joint.objective is 'swop' (did you mean swap?); give pairs"]),
@@ -132,8 +132,6 @@ def test_what_cannot_be_meant_is_refused(words: str, parts: list[str], call: Cal
         ("--out file", "file is a file; give another folder for the run as --out."),
         ("--out file/below", "file is a file"),
         ("--out full", "full is not empty and holds no run; give another folder as --out."),
-        ("--out photos/new/run", "photos/new/run would lie among the images in photos/new"),
-        ("--out photos/known", "would lie among the images in photos/known"),
     ],
 )
 def test_arguments_are_checked_before_an_image_is_read(words: str, part: str, call: Call, tmp_path: Path) -> None:

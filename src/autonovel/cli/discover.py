@@ -31,7 +31,7 @@ class Discover(TwoPiles):
         if self.n_new == "true" and not self.data:
             raise InputError(f"{option('n_new', 'true')} is for benchmarks; give the number of new classes, or auto.")
         n_new = "auto" if self.n_new == "true" else self.n_new
-        check_arguments(out=self.out, device=self.device, n_new=n_new, inputs=(self.labelled, self.unlabelled))
+        check_arguments(out=self.out, device=self.device, n_new=n_new)
 
     def do(self, recipe: Recipe) -> None:
         """Discover."""

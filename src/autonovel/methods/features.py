@@ -16,6 +16,9 @@ from autonovel.models.net import Net
 from autonovel.settings import Recipe, Training
 from autonovel.stages import ESTIMATE, Stage
 
+CHECKED = 10_000
+"""In piles up to this size a number that was given is held against what the images look like; it takes as long again."""
+
 
 class KnownSpace(Method):
     """Whitening by what differs within a known class, groups that repeated runs agree on, old images told from new ones."""
@@ -39,12 +42,14 @@ class KnownSpace(Method):
     def finish(self, net: Net, look: Look, losses: Losses) -> PileAnswer:
         """Find the space and the groups."""
         labelled, unlabelled = torch.nonzero(look.labels >= 0).flatten(), torch.nonzero(look.labels < 0).flatten()
+        device = net.mean.device
         found = answer_from_features(
-            look.features(labelled),
-            look.labels[labelled],
-            look.features(unlabelled),
+            look.features(labelled).to(device),
+            look.labels[labelled].to(device),
+            look.features(unlabelled).to(device),
             self._n_new,
             pile_kind=self._pile,
+            check_number=len(unlabelled) <= CHECKED,
             seed=look.seed,
         )
         model = found.model
@@ -54,7 +59,9 @@ class KnownSpace(Method):
                 head = head[0] if name == "new" else head  # type: ignore[index]
                 head.fill(model.space.mean, model.space.matrix, model.centres[part], model.sharpness)  # type: ignore[operator]
         facts = {"grouping": found.method, "pile": "mixed" if bool(found.is_old.any()) else "new", **found.how_sure}
-        return PileAnswer(found.probabilities, found.unlike, found.notes, facts, model.doubt, model.least_similar)
+        return PileAnswer(
+            found.probabilities.cpu(), found.unlike.cpu(), found.notes, facts, model.doubt, model.least_similar
+        )
 
 
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:

@@ -59,6 +59,7 @@ PAIR_RULES: Mapping[str, str] = {
 """What ``--joint.pairs`` takes, and when; the rules themselves are in ``autonovel.pairs``."""
 
 PLANS: Mapping[str, Entry] = {
+    "auto": Entry("autonovel:plan", "features where they are at hand and the images large enough, otherwise scratch"),
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
     "features": Entry("features:plan", "groups on pre-trained features in the space that known classes teach: seconds"),
     "scratch": Entry(

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.maths.contrastive import is_filled, push
 from autonovel.maths.losses import (
     balanced_targets,
@@ -49,14 +49,14 @@ class Swapped(JointObjective):
         """Each view needs another one to predict; shares are shares, and a queue holds a batch."""
         swap = self.settings.swap
         if swap.views < 2:
-            raise InputError("--joint.swap.views must be at least 2: each view predicts the other.")
+            raise InputError(f"{option('joint.swap.views')} must be at least 2: each view predicts the other.")
         for name, least, most, rule in _LIMITS:
             if not least <= getattr(swap, name) <= most:
-                flag = name.replace("_", "-")
-                raise InputError(f"--joint.swap.{flag} is {getattr(swap, name)}; it must {rule}.")
+                raise InputError(f"{option(f'joint.swap.{name}')} is {getattr(swap, name)}; it must {rule}.")
         if swap.queue and swap.queue < self.settings.batch:
             raise InputError(
-                f"--joint.swap.queue is {swap.queue}; it must be 0 or at least as long as a batch ({self.settings.batch})."
+                f"{option('joint.swap.queue')} is {swap.queue}; it must be 0 or at least as long as a batch "
+                f"({self.settings.batch})."
             )
 
     def prepare(self, net: Net) -> None:
