@@ -57,9 +57,9 @@ class Model:
     """The network."""
 
     backbone: str = "resnet18"
-    """auto: as suits the images. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for
-    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images. Pre-trained: efficientnet-lite0 (no
-    download), timm:NAME, hf:NAME, FILE.safetensors."""
+    """The network: auto takes what suits the images, efficientnet-lite0 is pre-trained and needs no download, so are timm:NAME,
+    hf:NAME and FILE.safetensors. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for
+    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
     width: int = 64
     """Channels of the first block; 0 takes what suits the data."""
     shortcut: Literal["pool", "conv"] = "pool"

@@ -40,3 +40,17 @@ def test_dilation_and_groups_are_kept(
     close = 1e-4 if dtype == torch.float32 else 0.03
     for got, expected in zip(*results, strict=True):
         torch.testing.assert_close(got, expected, rtol=close, atol=close * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_image_of_one_pixel_gives_whole_gradients_in_bfloat16(count: int, threads: None) -> None:
+    """Most of the kernel meets nothing but padding there; its gradient is zero, and must not be what lay in memory."""
+    torch.set_num_threads(count)
+    for _ in range(5):
+        torch.full((64, 32, 3, 3), torch.nan)  # memory that a gradient which is not set would find again
+        layer = Conv2d(32, 64, 3, 2, 1, bias=False)
+        layer(torch.randn(8, 32, 1, 1).bfloat16()).float().sum().backward()
+        gradient = layer.weight.grad
+        assert gradient.isfinite().all()
+        gradient[:, :, 1, 1] = 0
+        assert not gradient.any()

@@ -104,7 +104,7 @@ def _made_with(run: Any) -> str:
     total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
     method = recipe.get("method", "autonovel")  # folders of earlier versions do not say
     return (
-        f"{total:.0f} s of training on {summary['device']}, seed {summary['seed']}, "
+        f"{total:.0f} s on {summary['device']}, seed {summary['seed']}, "
         f"{'' if method == 'autonovel' else f'method {method}, '}recipe {summary['recipe']} ({summary['preset']})"
     )
 
