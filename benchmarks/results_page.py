@@ -73,10 +73,13 @@ def runs_table(rows: Iterable[Row]) -> str:
 
     def line(group: list[Row]) -> list[str]:
         first = group[0]
-        kmeans = [k[name] for row in group if (k := row.get("kmeans") or {}) for name in list(k)[:1]]
-        parts = [row.get("test") or row.get("pile") for row in group]
-        rule = [part["separate"] for part in parts if part]
+        kmeans = [value for row in group for value in list((row.get("kmeans") or {}).values())[:1]]
+        parts = [row.get("test") or row.get("pile") or {} for row in group]
+        name = next((name for name in ("separate", "single", "fixed") if all(name in part for part in parts)), None)
+        rule = [part[name] for part in parts] if name else []
         three = " / ".join(spread([r[p] for r in rule if r.get(p) is not None]) for p in ("old", "new", "all"))
+        if name not in (None, "separate"):
+            three += f" ({name})"
         counted = [value for row in group if (value := seconds(row)) is not None]
         return [
             what(first),
@@ -84,12 +87,23 @@ def runs_table(rows: Iterable[Row]) -> str:
             str(len(group)),
             spread(kmeans),
             three if rule else "–",
+            spread([row["calibration_error"] for row in group if row.get("calibration_error") is not None], 3, 1),
             spread(counted, 0, 1),
             str(first.get("device") or "–").removeprefix("cuda: "),
             str(first.get("commit") or "–"),
         ]
 
-    head = ["run", "ACC new", "seeds", "k-means", "old / new / all", "seconds", "machine", "commit"]
+    head = [
+        "run",
+        "ACC new",
+        "seeds",
+        "k-means",
+        "old / new / all",
+        "calibration error",
+        "seconds",
+        "machine",
+        "commit",
+    ]
     return table(head, (line(group) for group in grouped(rows)))
 
 

@@ -42,6 +42,14 @@ def test_seeds_of_one_run_are_one_row(page: ModuleType) -> None:
     assert "| 50.0 | 1 |" in lines[1]
 
 
+def test_the_kindest_rule_that_all_have_is_shown_and_named(page: ModuleType) -> None:
+    run = {"recipe": "best", "acc_new": 0.5}
+    fixed, both = {"old": 0.1, "new": 0.2, "all": 0.3}, {"old": 0.4, "new": 0.5, "all": 0.6}
+    assert "| 40.0 / 50.0 / 60.0 |" in page.runs_table([run | {"test": {"fixed": fixed, "separate": both}}])
+    assert "| 10.0 / 20.0 / 30.0 (fixed) |" in page.runs_table([run | {"pile": {"fixed": fixed}}])
+    assert "| – |" in page.runs_table([run | {"test": None}])
+
+
 def test_errors_of_an_estimate_are_counted_by_hand(page: ModuleType) -> None:
     found = [(8, [6, 9], 9), (4, None, 6), (3, [3, 3], 5)]
     rows = [{"n_true": t, "estimates": {"tree": {"n_new": n, "interval": i}}} for n, i, t in found]
