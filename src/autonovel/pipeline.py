@@ -346,6 +346,7 @@ class _Walk:
                 if stage.method is not None:
                     self._do(stage, another, number)
             nets.append(another)
+        self.given = None  # it is one network's, under that network's numbers
         sample = self.unlabelled[:: -(-len(self.unlabelled) // MATCHED_BY)]
         with not_captured(self.mode.device):
             whole = Consensus.of(nets, self.images.chunks(sample), self.mode.precision_for(self.images.side))
