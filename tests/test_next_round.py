@@ -177,6 +177,17 @@ def test_a_merged_cluster_that_was_split_again_or_undone_is_no_class(first: Run)
     assert images_of(next_round(first).given).class_names == ("kind 0", "kind 1", "stork")
 
 
+def test_a_merged_cluster_stays_a_class_where_regrouping_keeps_it(first: Run) -> None:
+    first.mark(0, "not a class").merge(1, 2)
+    more, kept = class_images(np.array([2, 3]), SIDE, 9, 6), []
+    for k in (2, 9):
+        first.regroup(k)
+        kept.append(1 in first.edits[-1]["kept"])
+        assert ("new 1" in images_of(next_round(first, more).given).class_names) == kept[-1]
+        first.undo()
+    assert kept == [True, False]
+
+
 def test_a_whole_second_round(first: Run, place: Path) -> None:
     edit(first)
     write(place / "more", range(KNOWN + 3, KNOWN + 4), 5, apart=False)
@@ -315,6 +326,9 @@ def test_on_the_command_line(first: Run, place: Path, capsys: pytest.CaptureFixt
         labels = [row["label"] for row in csv.DictReader(table)]
     assert labels.count("heron") == len(members(first, 0))
     assert main(command) == 0  # finished: reports again
+    first.name(3, "ibis")
+    assert main(command) == 2  # the labels are others now
+    assert "another" in capsys.readouterr().err.lower()
     assert main([*command[:5], str(place / "run"), *command[6:]]) == 2
     assert "is the run to continue from" in capsys.readouterr().err
     for wrong in (["--data", "digits"], [str(place / "pile")]):
@@ -323,4 +337,6 @@ def test_on_the_command_line(first: Run, place: Path, capsys: pytest.CaptureFixt
     assert main(["discover", "--from", str(place / "nothing"), "--out", str(place / "third")]) == 2
     assert "There is no run in" in capsys.readouterr().err
     assert main(["discover", "--help"]) == 0
+    assert "With --from, the clusters that you named" in capsys.readouterr().out
+    assert main(["discover", "--help-all"]) == 0
     assert "--from PATH" in capsys.readouterr().out

@@ -38,7 +38,7 @@ class TrainingVerb:
     """A command that trains: every field of the recipe is a flag too."""
 
     MATTER: ClassVar[tuple[str, ...]] = (
-        *("out", "from_", "n_new", "k", "pile", "method", "recipe", "preset", "model.backbone"),
+        *("out", "n_new", "k", "pile", "method", "recipe", "preset", "model.backbone"),
         *("data", "root", "seed", "device", "json"),
     )
 
