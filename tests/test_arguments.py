@@ -70,7 +70,8 @@ def test_folders_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody may write")
 def test_a_folder_that_may_not_be_written() -> None:
     with pytest.raises(
-        InputError, match=r"^The folder /proc cannot be written \(.+\); give another folder for the run as out.$"
+        InputError,
+        match=r"^The folder /proc/deep/run cannot be written \(.+\); give another folder for the run as out.$",
     ):
         check_arguments(out="/proc/deep/run")
 

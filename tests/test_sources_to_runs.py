@@ -123,10 +123,9 @@ def test_problems_are_listed_before_any_training(tmp_path: Path) -> None:
     write_folders(tmp_path, n_known=6)
     (tmp_path / "pile" / "broken.png").write_bytes(b"not a picture")
     for verb, out in ((an.discover, tmp_path / "discover"), (estimate, tmp_path / "estimate")):
+        options = {"recipe": quick(get_recipe("folder")), "device": "cpu", "cache": tmp_path / "cache"}
         with pytest.raises(KeyboardInterrupt):
-            verb(
-                tmp_path / "known", tmp_path / "pile", out=out, device="cpu", reporter=Stops(), cache=tmp_path / "cache"
-            )
+            verb(tmp_path / "known", tmp_path / "pile", out=out, reporter=Stops(), **options)
         with (out / "problems.csv").open(newline="") as file:
             assert list(csv.reader(file)) == [
                 ["path", "reason", "left_out"],

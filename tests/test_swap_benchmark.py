@@ -34,7 +34,7 @@ def test_each_variant_is_a_line_and_the_first_stages_are_shared(root: Path, tmp_
     assert "divergence" not in plain["losses"]
     assert apart["losses"]["divergence"] < 0
     assert plain["seconds"]["supervised"] == apart["seconds"]["supervised"]  # the same training, taken over
-    assert wrong["error"].startswith("--joint.swap.balance is 2")
+    assert wrong["error"].startswith("recipe.joint.swap.balance is 2")
     for row in (plain, apart):
         table = np.array(row["confusion"])
         assert table.shape == (5, 5)

@@ -9,12 +9,14 @@ from typing import Any
 
 from autonovel.arguments import check_arguments
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.reading.inputs import open_input
+from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
+from autonovel.errors import InputError, option
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
 from autonovel.maths.estimate import ClassEstimate
+from autonovel.next_round import next_round, same_recipe
 from autonovel.pipeline import Pipeline, read_estimate
 from autonovel.progress import Reporter, make_reporter
 from autonovel.recipes import get_recipe
@@ -29,13 +31,14 @@ Path_ = str | os.PathLike[str]
 
 
 def discover(
-    labelled: Any,
+    labelled: Any = None,
     unlabelled: Any = None,
     *,
     out: Path_,
+    continue_from: Path_ | Run | None = None,
     n_new: int | str = "auto",
-    recipe: str | Recipe = "folder",
-    preset: str = "paper",
+    recipe: str | Recipe | None = None,
+    preset: str | None = None,
     incremental: bool | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -55,9 +58,13 @@ def discover(
         unlabelled: the images to sort, in any of these forms without labels. Left out, ``labelled`` is one pile in which
             some images have no label (or -1).
         out: the run folder. The same call with the same folder continues where it stopped.
+        continue_from: a finished run whose clusters a person has named: the next round, in which these are known classes
+            and everything else is sorted again, together with ``unlabelled``, further images, if there are any. Here
+            ``labelled`` is left out; for a run on arrays it is all of its images again, in the same order.
         n_new: how many new classes there are; 'auto' estimates it.
-        recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.settings.Recipe`.
-        preset: paper, reference or fast.
+        recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.settings.Recipe`. Left out, it is 'folder', or that
+            of the run to continue from.
+        preset: paper, reference or fast; paper, or that of the run to continue from, when left out.
         incremental: train a joint head for known and new classes; as the recipe says when left out.
         seed: everything random depends on it.
         device: cpu, cuda or auto.
@@ -73,12 +80,18 @@ def discover(
         The finished run.
     """
     check_arguments(out=out, device=device, n_new=n_new)
-    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
+    shown = reporter if reporter is not None else make_reporter(verbose)
+    if continue_from is not None:
+        before = continue_from if isinstance(continue_from, Run) else load(continue_from)
+        given = _next_round(before, labelled, unlabelled, out, shown)
+        recipe = same_recipe(before, preset) if recipe is None else recipe
+    else:
+        given = _given(labelled, unlabelled)
+    settings = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or "folder", preset or "paper")
     if incremental is not None:
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
     number = None if n_new == "auto" else int(n_new)
-    shown = reporter if reporter is not None else make_reporter(verbose)
-    pipeline = _pipeline(labelled, unlabelled, settings, number, seed, Mode.of(device, world), cache, shown)
+    pipeline = _pipeline(given, settings, number, seed, Mode.of(device, world), cache, shown)
     source = None if start_from is None else world.from_first(lambda: load(start_from))
     run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
     if world.first:
@@ -104,7 +117,7 @@ def estimate(
     check_arguments(out=out, device=device)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     shown = reporter if reporter is not None else make_reporter(verbose)
-    pipeline = _pipeline(labelled, unlabelled, settings, None, seed, Mode.of(device, world), cache, shown)
+    pipeline = _pipeline(_given(labelled, unlabelled), settings, None, seed, Mode.of(device, world), cache, shown)
     run = pipeline.run(open_run(out, world), until="estimate")
     if world.first:
         _draw(Run(out), False, shown)
@@ -116,9 +129,22 @@ def cluster(images: Any, k: int | str = "auto", *, out: Path_, recipe: str | Rec
     return discover(None, images, out=out, n_new=k, recipe=recipe, **options)
 
 
+def _given(labelled: Any, unlabelled: Any) -> ImageSet | Input:
+    """The images: as they are where they were read before, otherwise opened and listed."""
+    return labelled if isinstance(labelled, ImageSet) and unlabelled is None else open_input(labelled, unlabelled)
+
+
+def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> ImageSet | Input:
+    """The images of a run as a person left them; says what was taken."""
+    if Path(out).resolve() == before.path.resolve():
+        raise InputError(f"{before.path} is the run to continue from; give another folder as {option('out')}.")
+    taken = next_round(before, more, images=images)
+    reporter.message(taken.sentence)
+    return taken.given
+
+
 def _pipeline(
-    labelled: Any,
-    unlabelled: Any,
+    given: ImageSet | Input,
     recipe: Recipe,
     n_new: int | None,
     seed: int,
@@ -129,12 +155,11 @@ def _pipeline(
     """The images, read once, and the recipe settled for them."""
     folder = Path(cache) if cache is not None else user_cache()
     gpu, packaged = mode.device.type == "cuda", packaged_network()
-    if isinstance(labelled, ImageSet) and unlabelled is None:
-        data, problems = labelled, list[Problem]()
+    if isinstance(given, ImageSet):
+        data, problems = given, list[Problem]()
         facts = Facts(len(data), data.n_known, n_new, data.images.shape[1], data.channels, gpu, packaged)
         recipe, notes = settle(recipe, facts)
     else:
-        given = open_input(labelled, unlabelled)
         seen = given.survey
         total = seen.n_labelled + seen.n_unlabelled
         facts = Facts(total, len(seen.classes), n_new, seen.size, seen.channels, gpu, packaged)

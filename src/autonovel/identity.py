@@ -48,6 +48,12 @@ def config_of(data: ImageSet, recipe: Recipe, n_new: int | None, seed: int) -> d
     }
 
 
+def has_pixels_of(data: ImageSet, run: Run) -> bool:
+    """Whether these are the images of a run, in the same order and size, whatever their labels."""
+    kept = run.config["run"]["data"].get("pixels")
+    return bool(_fingerprint(data, np.arange(len(data)), labels=False) == kept)
+
+
 def take_over(
     source: Run, run: Run, stages: Sequence[Stage], data: ImageSet, recipe: Recipe, config: dict[str, Any]
 ) -> None:

@@ -193,7 +193,8 @@ class _Walk:
                 trained = Trained(whole, self.mode, self.recipe.model.size, self.cache)
                 summary |= score(self.data, self.truth, verdict.place, verdict.probability, before, trained, self.seed)
         self.run.write_array("features-labelled.npy", known.numpy().astype(np.float16))
-        judge.write(self.run)
+        if self.mode.world.first:
+            judge.write(self.run)
         self._write(found, verdict, summary | {"seconds": self.seconds | {"total": time.perf_counter() - started}})
 
     def _is_mixed(self, known: Tensor, labels: Tensor, pile: Tensor) -> bool:
@@ -345,6 +346,7 @@ class _Walk:
                 if stage.method is not None:
                     self._do(stage, another, number)
             nets.append(another)
+        self.given = None  # it is one network's, under that network's numbers
         sample = self.unlabelled[:: -(-len(self.unlabelled) // MATCHED_BY)]
         with not_captured(self.mode.device):
             whole = Consensus.of(nets, self.images.chunks(sample), self.mode.precision_for(self.images.side))

@@ -59,6 +59,9 @@ def predict(
 ) -> list[Predicted]:
     """The classes of further images: known ones and discovered ones, with a person's names, merges and corrections.
 
+    A file that took part in the run, known by its path, gets the answer that the run has for it; the network is not asked
+    again.
+
     Args:
         run: a finished run.
         images: a folder, a table, a list of files, arrays, or an ImageSet.
@@ -69,22 +72,49 @@ def predict(
     """
     writer = None if to is None else _writer(Path(to))
     mode, shown = Mode.of(device), reporter or Reporter()
+    _ = run.summary  # says so where the run is not finished
+    judge = Judge.read(run)
     trained = restore(run, mode, Path(cache) / "features" if cache is not None else user_cache() / "features")
-    height, _, channels = run.config["run"]["data"]["shape"]
-    if isinstance(images, ImageSet):
+    height, width, channels = run.config["run"]["data"]["shape"]
+    if isinstance(images, ImageSet) and images.images.shape[1:] == (height, width, channels):
         data = images
     else:
         given = open_input(None, images)
         data = given.load(size=height, channels=channels, least=1, progress=shown.counter("reading images")).images
-    judge, classes = Judge.read(run), Classes(run)
-    found: list[Predicted] = []
-    for start in range(0, len(data), PART):
-        part = data.subset(np.arange(start, min(start + PART, len(data))))
-        found += classes.named(part.ids, judge, trained.answers(part))
+    found = _recorded(run, data)
+    further = np.array([row for row in range(len(data)) if row not in found], dtype=np.int64)
+    classes = Classes(run)
+    for start in range(0, len(further), PART):
+        rows = further[start : start + PART]
+        part = data.subset(rows)
+        found |= zip(rows.tolist(), classes.named(part.ids, judge, trained.answers(part)), strict=True)
         shown.message(f"{len(found):,} of {len(data):,} images answered")
+    answers = [found[row] for row in range(len(data))]
     if writer is not None:
-        writer(found)
-    return found
+        writer(answers)
+    return answers
+
+
+def _recorded(run: Run, data: ImageSet) -> dict[int, Predicted]:
+    """The answers, by row, for files that took part in the run: what it says of them now, with a person's corrections."""
+    if not data.sources:
+        return {}
+    pile = zip(run.predictions, run.unlike.tolist(), strict=True)
+    by_source: dict[str, Predicted] = {}
+    for record in run.images:
+        if record.label is not None:
+            answer = Predicted(record.image, record.label, None, 1.0, True, False)
+        else:
+            p, unlike = next(pile)
+            answer = Predicted(p.image, p.name, p.cluster, p.probability, p.known, unlike)
+        if record.source:
+            by_source[record.source] = answer
+    sources = [source.absolute for source in data.sources]
+    return {
+        row: by_source[source]._replace(image=data.ids[row])
+        for row, source in enumerate(sources)
+        if source in by_source
+    }
 
 
 class Classes:

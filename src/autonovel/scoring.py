@@ -44,11 +44,10 @@ def score(
     # an answer may be a known class; what counts as discovered is then scored on the images that really are new
     may_be_known = bool((places < n_known).any())
     counted = actual >= n_known if may_be_known else np.ones(len(actual), dtype=bool)
-    result: dict[str, Any] = {
-        f"{name}_new": value
-        for name, value in metrics.clustering_scores(actual[counted], places[counted]).items()
-        if counted.any()
-    }
+    result: dict[str, Any] = {}
+    if counted.any():
+        scores = metrics.clustering_scores(actual[counted], places[counted])
+        result = {f"{name}_new": value for name, value in scores.items()}
     among = places >= n_known
     # the classes that are there: new ones, and known ones where only some of their images were labelled
     present, compact = np.unique(actual[among], return_inverse=True)

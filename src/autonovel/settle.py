@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from autonovel.errors import option
-from autonovel.recipes import LR_OF_512
+from autonovel.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe
 from autonovel.settings import Joint, Model, Recipe
 
 PHOTOS_FROM = 24
@@ -61,6 +61,38 @@ def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
     trains = recipe.method != "features"
     joint = _fit_joint(recipe, facts, batch, notes if trains else [])
     return replace(recipe, model=model, supervised=supervised, joint=joint), notes
+
+
+_LEFT_OPEN = {
+    "model": ("backbone", "size", "width"),
+    "supervised": ("batch",),
+    "joint": ("batch", "lr", "epochs"),
+}
+"""What :func:`settle` may decide beside the method."""
+
+
+def loosened(recipe: Recipe, facts: Facts) -> Recipe:
+    """The recipe with what was settled for these facts left to the data again, so that it can be settled for others.
+
+    A value other than the one that :func:`settle` would have chosen was given by a person and stays. The facts are those of
+    the decoded images; the files may have been larger, and the pre-trained network installed or not.
+    """
+    if recipe.name not in describe_recipes() or recipe.preset not in PRESETS:
+        return recipe
+    named = get_recipe(recipe.name, recipe.preset)
+    settled = [
+        settle(named, replace(facts, side=side, packaged=packaged))[0]
+        for side in (facts.side, max(facts.side, PHOTO_SIDE))
+        for packaged in (False, True)
+    ]
+    if any(recipe.method == one.method for one in settled):
+        recipe = replace(recipe, method=named.method)
+    for part, names in _LEFT_OPEN.items():
+        own, theirs = getattr(recipe, part), [getattr(one, part) for one in settled]
+        chosen = [name for name in names if any(getattr(one, name) == getattr(own, name) for one in theirs)]
+        again = {name: getattr(getattr(named, part), name) for name in chosen}
+        recipe = replace(recipe, **{part: replace(own, **again)})
+    return recipe
 
 
 def _choose_method(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:

@@ -103,7 +103,7 @@ def test_version_and_doctor(tmp_path: Path, call: Call, monkeypatch: pytest.Monk
         ("data cifar11", ["no benchmark 'cifar11' (did you mean cifar10"]),
         ("discover --data cifar10 --xyzzy 3", ["no flag --xyzzy;", "autonovel discover --help-all"]),
         ("demo --joint.epoch 3", ["no flag --joint.epoch (did you mean --joint.epochs?)"]),
-        ("demo --method kmeens", ["--method is 'kmeens' (did you mean kmeans?); give autonovel", "kmeans"]),
+        ("demo --method kmeens", ["--method is 'kmeens' (did you mean kmeans?); give auto, autonovel", "kmeans"]),
         ("demo --joint.objective swop", ["--joint.objective is 'swop' (did you mean swap?); give pairs"]),
         ("demo --joint.epochs ten", ["--joint.epochs is 'ten'; give a whole number."]),
         ("demo elsewhere", ["'elsewhere' is one word too many"]),

@@ -23,6 +23,8 @@ MIXED = torch.tensor([0, 1, 2, 0, 1, -1, -1, -1, -1, -1])
 ONLY_KNOWN, ONLY_NEW = MIXED.clamp(min=1), torch.full((10,), -1)
 KEY = torch.tensor(4711)
 
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
 
 def prepared(*, n_known: int = N_KNOWN, **settings: float) -> tuple[Net, Method]:
     """A small network in training mode and the method; the network's weights do not depend on the settings."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from autonovel.arguments import check_arguments
-from autonovel.cli.flags import Positional
+from autonovel.cli.flags import Given, Positional
 from autonovel.errors import InputError, option
-from autonovel.recipes import describe_recipes
+from autonovel.recipes import describe_recipes, get_recipe
 from autonovel.settings import Recipe
 
 T = TypeVar("T")
@@ -59,6 +59,10 @@ class TrainingVerb:
     def recipe_name(self) -> str:
         """The recipe to start from where none is given."""
         return self.recipe
+
+    def base(self, given: Given) -> Recipe:
+        """The recipe to which the flags that were typed are added."""
+        return get_recipe(self.recipe_name, self.preset)
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from autonovel.arguments import check_arguments
 from autonovel.cli.common import TwoPiles, load_api_while
+from autonovel.cli.flags import Given
 from autonovel.cli.results import print_result
 from autonovel.errors import InputError, option
 from autonovel.settings import Recipe
@@ -15,23 +16,44 @@ from autonovel.settings import Recipe
 
 @dataclass(frozen=True)
 class Discover(TwoPiles):
-    """Discover the new classes among unlabelled images."""
+    """Discover the new classes among unlabelled images. With --from, the clusters that you named in a finished run are known
+    classes, its other images are sorted again, and LABELLED stands for a folder or table of further images, if there are any."""
 
     out: Path = Path("runs/discover")
     """The run folder. The same command with the same folder continues where it stopped."""
     n_new: int | Literal["auto", "true"] = "auto"
     """How many new classes to look for; auto estimates it, true takes a benchmark's own number."""
+    from_: Path | None = None
+    """A finished run to continue from: clusters that were named in it are known classes now. Its recipe is used again."""
     start_from: Path | None = None
     """A run whose first stages are used again where data and settings are the same."""
     report: bool = True
     """Write clusters.png and report.html at the end."""
+
+    def base(self, given: Given) -> Recipe:
+        """The recipe of the run to continue from, unless another one is asked for."""
+        if self.from_ is None or self.recipe:
+            return super().base(given)
+        from autonovel.next_round import same_recipe
+        from autonovel.runs.folder import load
+
+        return same_recipe(load(self.from_), given.get("preset"))
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
         if self.n_new == "true" and not self.data:
             raise InputError(f"{option('n_new', 'true')} is for benchmarks; give the number of new classes, or auto.")
         n_new = "auto" if self.n_new == "true" else self.n_new
+        if self.from_ is not None and (self.data or self.unlabelled is not None):
+            raise InputError(
+                f"With {option('from')} the known classes come from that run; give one folder or table of further images, "
+                "or none."
+            )
         check_arguments(out=self.out, device=self.device, n_new=n_new)
+
+    def read(self) -> tuple[Any, Any, Any]:
+        """Labelled images, unlabelled images and, for a benchmark, the truth; further images alone for the next round."""
+        return (None, self.labelled, None) if self.from_ is not None else super().read()
 
     def do(self, recipe: Recipe) -> None:
         """Discover."""
@@ -39,6 +61,7 @@ class Discover(TwoPiles):
         run = api.discover(
             labelled,
             unlabelled,
+            continue_from=self.from_,
             n_new=len(truth.class_names) - labelled.n_known if self.n_new == "true" else self.n_new,
             truth=truth,
             start_from=self.start_from,

@@ -2,7 +2,8 @@
 
 The fields of a dataclass within a dataclass have a prefix: ``--joint.swap.heads``. A field's type says what may be typed:
 numbers, texts, paths, Literal choices, unions of these, None as ``none``, and tuples as several words. A yes-or-no field has
-two flags, ``--joint.incremental`` and ``--joint.no-incremental``. ``--flag value`` and ``--flag=value`` are the same, flags and
+two flags, ``--joint.incremental`` and ``--joint.no-incremental``; a name that Python keeps for itself has an underscore at its
+end, ``from_``, which is not typed. ``--flag value`` and ``--flag=value`` are the same, flags and
 positional words may come in any order, and after ``--`` there are no more flags.
 """
 
@@ -53,7 +54,7 @@ class Flag:
     @property
     def name(self) -> str:
         """``--joint.swap.heads``, or ``LABELLED`` for a positional one."""
-        return self.path.upper() if self.positional else f"--{self.path.replace('_', '-')}"
+        return self.path.upper() if self.positional else f"--{self.path.rstrip('_').replace('_', '-')}"
 
     @property
     def group(self) -> str:

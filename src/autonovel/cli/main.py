@@ -118,7 +118,7 @@ def _obey(words: list[str]) -> None:
     elif issubclass(kind := _verb(words[0]), TrainingVerb):
         given = read(words[0], words[1:], _flags(kind, Recipe()), SHORT)
         options = build(kind, given)
-        recipe = overlay(get_recipe(options.recipe_name, options.preset), given)
+        recipe = overlay(options.base(given), given)
         with _joined(options.device):
             options.check()
             options.do(recipe)

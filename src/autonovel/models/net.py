@@ -67,7 +67,7 @@ class Net(nn.Module):
         self.register_buffer("answering_head", torch.zeros((), dtype=torch.int64))
         self.precision = torch.float32
         """Of the matrix work inside the blocks and heads; what goes in and comes out is float32."""
-        self.sync_norm = True
+        self.sync_norm = self.settings.sync_norm
         """Whether batch statistics are those of the whole batch where several processes share it."""
         self._n_frozen = 0
         self._share: Share | None = None

@@ -129,10 +129,14 @@ def shown_clusters(run: Run, before: Sequence[Shown] = ()) -> list[Shown]:
 
 def shown_names(run: Run) -> tuple[str, ...]:
     """What every unlabelled image is called: its path below the folder that was given, else its id."""
-    if not run.images:
-        return run.machine.images
-    paths = (run.images[place].path for place in run.unlabelled.tolist())
-    return tuple(path or image for path, image in zip(paths, run.machine.images, strict=True))
+    records, ids = (
+        run.images,
+        run.machine.images,
+    )  # asked for once: each time the run looks whether the file has changed
+    if not records:
+        return ids
+    paths = (records[place].path for place in run.unlabelled.tolist())
+    return tuple(path or image for path, image in zip(paths, ids, strict=True))
 
 
 def _by_typicality(features: npt.NDArray[np.floating], members: Rows) -> tuple[Rows, npt.NDArray[np.float32]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -239,6 +239,17 @@ def _starts_like_image(path: str) -> bool:
     """Whether a file without the name of an image is one all the same."""
     with open(path, "rb") as file:
         return file.read(8).startswith(_MAGIC)
+
+
+def drop_unwanted(files: Files, without: Collection[str]) -> None:
+    """Leave out the files with these absolute paths (as :class:`Source` has them)."""
+    unwanted = set(without)
+    wanted = [source.absolute not in unwanted for source in files.sources()]
+    gone = [path for path, stays in zip(files.paths, wanted, strict=True) if not stays]
+    files.problems += [Problem(printable(path), "left out by a person before", counts=False) for path in gone]
+    files.paths = [path for path, stays in zip(files.paths, wanted, strict=True) if stays]
+    files.labels = [label for label, stays in zip(files.labels, wanted, strict=True) if stays]
+    files.stamps = files.stamps[np.array(wanted, dtype=bool)]
 
 
 def drop_same_files(listings: Sequence[Files]) -> None:

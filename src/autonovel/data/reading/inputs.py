@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Input:
         return load_parts(self.parts, request, lambda: self.survey, supervised=self.supervised, least=least)
 
 
-def open_input(labelled: Any, unlabelled: Any = None) -> Input:
+def open_input(labelled: Any, unlabelled: Any = None, *, without: Collection[str] = ()) -> Input:
     """List the images that were given, without decoding any.
 
     Either may be a folder (labelled: one sub-folder per class), a CSV or Parquet table (columns path and label), a
@@ -72,12 +72,13 @@ def open_input(labelled: Any, unlabelled: Any = None) -> Input:
     Args:
         labelled: images of the known classes.
         unlabelled: images whose classes are to be discovered.
+        without: absolute paths of files that are not wanted among the unlabelled images.
 
     Raises:
         InputError: something given cannot be read as images, or is probably not what was meant.
     """
     unsupervised = labelled is None or (isinstance(labelled, ImageSet) and not labelled.n_known)
-    return Input(open_parts(labelled, unlabelled), supervised=not unsupervised)
+    return Input(open_parts(labelled, unlabelled, without), supervised=not unsupervised)
 
 
 def load_images(labelled: Any, unlabelled: Any = None, **options: Any) -> Loaded:

