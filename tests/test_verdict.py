@@ -133,7 +133,7 @@ def test_what_a_method_says_of_the_pile_stands(mixed: bool) -> None:
     joint[:, KNOWN:] += 0.05
     unlike = torch.zeros(len(pile), dtype=torch.bool)
     unlike[3] = True
-    told = PileAnswer(joint, unlike, ("a note",), {"grouping": "learned"}, 0.2, 0.4)
+    told = PileAnswer(joint, unlike, ("a note",), {"grouping": "learned"}, 0.2)
     verdict, made, facts = judge_pile(answers_for(pile), told, known, labels, mixed=mixed)
     assert verdict.place.tolist() == (7 - truth).tolist()
     assert verdict.joint == pytest.approx(joint.numpy())
@@ -195,7 +195,7 @@ def test_what_a_method_said_is_kept_beside_its_weights(tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert read_pile_answer(run, "features") is None
     joint, unlike = torch.rand(6, 5), torch.tensor([True, False] * 3)
-    told = PileAnswer(joint, unlike, ("one", "two"), {"stability": 0.5, "known": {"bins": [1, 2]}}, 0.125, -0.5)
+    told = PileAnswer(joint, unlike, ("one", "two"), {"stability": 0.5, "known": {"bins": [1, 2]}}, 0.125)
     write_pile_answer(run, "features", told)
     again = read_pile_answer(run, "features")
     assert again is not None

@@ -91,7 +91,7 @@ class Judge:
 
 def write_pile_answer(run: Run, stage: str, answer: PileAnswer) -> None:
     """Keep what a method says of the pile beside the weights of its stage."""
-    plain = {"notes": answer.notes, "facts": answer.facts, "doubt": answer.doubt, "least": answer.least}
+    plain = {"notes": answer.notes, "facts": answer.facts, "doubt": answer.doubt}
     tensors = {"joint": answer.joint, "unlike": answer.unlike}
     run.write_tensors(f"{stage}-answer.safetensors", tensors, {"plain": json.dumps(plain)})
 
@@ -102,9 +102,7 @@ def read_pile_answer(run: Run, stage: str) -> PileAnswer | None:
         return None
     tensors, metadata = run.read_tensors(f"{stage}-answer.safetensors")
     plain = json.loads(metadata["plain"])
-    return PileAnswer(
-        tensors["joint"], tensors["unlike"], tuple(plain["notes"]), plain["facts"], plain["doubt"], plain["least"]
-    )
+    return PileAnswer(tensors["joint"], tensors["unlike"], tuple(plain["notes"]), plain["facts"], plain["doubt"])
 
 
 def judge_pile(

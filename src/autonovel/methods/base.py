@@ -56,7 +56,6 @@ class PileAnswer(NamedTuple):
         notes: sentences for a person.
         facts: how sure it is, as plain values for the summary.
         doubt: share of probability to spread evenly over all classes in answers for further images.
-        least: the similarity to the nearest class below which a further image is unlike anything seen.
     """
 
     joint: Tensor
@@ -64,7 +63,6 @@ class PileAnswer(NamedTuple):
     notes: tuple[str, ...]
     facts: dict[str, Any]
     doubt: float
-    least: float
 
 
 class Look(Protocol):

@@ -59,9 +59,7 @@ class KnownSpace(Method):
                 head = head[0] if name == "new" else head  # type: ignore[index]
                 head.fill(model.space.mean, model.space.matrix, model.centres[part], model.sharpness)  # type: ignore[operator]
         facts = {"grouping": found.method, "pile": "mixed" if bool(found.is_old.any()) else "new", **found.how_sure}
-        return PileAnswer(
-            found.probabilities.cpu(), found.unlike.cpu(), found.notes, facts, model.doubt, model.least_similar
-        )
+        return PileAnswer(found.probabilities.cpu(), found.unlike.cpu(), found.notes, facts, model.doubt)
 
 
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:
