@@ -154,7 +154,7 @@ class Plan:
         for method in ("calibrated", "paper", "silhouette"):
             started = time.perf_counter()
             settings = replace(recipe.estimate, method=method)
-            result = estimate_from(features, plan, self.images, settings, 0, self.mode.device)
+            result = estimate_from(features, plan, self.images, settings, 0, self.mode)
             seconds = round(time.perf_counter() - started, 2)
             found[method] = {"n_new": result.n_new, "interval": result.interval, "seconds": seconds}
         n_probes = self.images.n_known - plan.n_train

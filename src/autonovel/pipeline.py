@@ -325,7 +325,9 @@ class _Walk:
         index = np.concatenate([probes.index, self.unlabelled])
         features = self._answers(source, index).features
         with not_captured(self.mode.device):
-            found = estimate_from(features, probes, self.data, self.recipe.estimate, self.seed, self.mode)
+            found = estimate_from(
+                features, probes, self.data, self.recipe.estimate, self.seed, self.mode, self.recipe.pile
+            )
         # several processes must agree, although a GPU may round a close decision either way
         self.estimate = estimate = self.mode.world.from_first(lambda: found)
         self.n_new = estimate.n_new

@@ -17,6 +17,7 @@ from autonovel.machine.device import Mode
 from autonovel.maths.counting import count_classes
 from autonovel.maths.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
 from autonovel.maths.known_space import principal_axes, unit
+from autonovel.maths.mixed import find_old
 from autonovel.settings import Estimate
 
 
@@ -64,9 +65,18 @@ def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None)
 
 
 def estimate_from(
-    features: Tensor, plan: ProbePlan, data: ImageSet, settings: Estimate, seed: int, mode: Mode
+    features: Tensor,
+    plan: ProbePlan,
+    data: ImageSet,
+    settings: Estimate,
+    seed: int,
+    mode: Mode,
+    pile: str = "new",
 ) -> ClassEstimate:
-    """The number of new classes, from features of the probe images followed by those of the unlabelled ones."""
+    """The number of new classes, from features of the probe images followed by those of the unlabelled ones.
+
+    Where the probes are all that is known and the pile is not said to be new, images of known classes in it do not count.
+    """
     n_probe = len(plan.index)
     method = settings.method
     if method not in ("silhouette", "judges") and n_probe == 0:
@@ -79,7 +89,8 @@ def estimate_from(
         method = "silhouette"
     features = features.to(mode.device)
     if method == "judges":
-        return _ask_judges(features[:n_probe], data.labels[plan.index], features[n_probe:], settings, seed)
+        mixed = pile if n_probe == int(data.is_labelled.sum()) and n_probe else "new"
+        return _ask_judges(features[:n_probe], data.labels[plan.index], features[n_probe:], settings, seed, mixed)
     return estimate_classes(
         features[:n_probe],
         data.labels[plan.index],
@@ -94,11 +105,15 @@ def estimate_from(
 
 
 def _ask_judges(
-    known: Tensor, labels: npt.NDArray[np.int64], pile: Tensor, settings: Estimate, seed: int
+    known: Tensor, labels: npt.NDArray[np.int64], pile: Tensor, settings: Estimate, seed: int, kind: str
 ) -> ClassEstimate:
     axes = principal_axes(torch.cat([known, pile]))
     known, free = ((unit(part.float()) - axes.mean) @ axes.matrix for part in (known, pile))
     compact = torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(pile.device)
+    if kind != "new":
+        old = find_old(known, compact, free, seed=seed)
+        if old.mixed or kind == "mixed":
+            free = free[~old.is_old]
     count = count_classes(known, compact, free, max_new=settings.max_new, seed=seed)
     answers, note = list(count.answers.values()), " ".join(count.notes)
     return ClassEstimate(count.n_new, count.interval, count.curve, "judges", answers, note=note, second=count.second)

@@ -161,7 +161,7 @@ def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Jo
         joint = replace(joint, lr=LR_OF_512 * joint.batch / 512)
         notes.append(f"learning rate {joint.lr:g}: batches of {joint.batch} ({option('joint.lr')})")
     if joint.epochs == 0:
-        # with few classes a network trained for long memorises its own wrong targets
+        # with few classes more epochs gained nothing (docs/method.md)
         few = (facts.new_classes or facts.known_classes) <= 10
         joint = replace(joint, epochs=(100 if few else 200) // (2 if recipe.preset == "fast" else 1))
         why = "few" if few else "many"

@@ -10,6 +10,7 @@ from PIL import Image
 
 import autonovel as an
 from autonovel.data.images import ImageSet, Truth
+from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.methods import features
@@ -145,3 +146,11 @@ def test_several_trained_networks_answer_as_one(tmp_path: Path) -> None:
     said_by_second = run.read_tensors("features-2-answer.safetensors")[0]["joint"]
     assert run.probabilities is not None
     assert not np.allclose(run.probabilities, said_by_second.numpy(), atol=1e-3)
+
+
+def test_without_known_classes_there_is_a_sentence(tmp_path: Path) -> None:
+    recipe = replace(
+        get_recipe("folder"), method="features", model=replace(get_recipe("folder").model, backbone="small")
+    )
+    with pytest.raises(InputError, match="learns from known classes; without any, use method='kmeans'"):
+        an.cluster(np.zeros((8, 16, 16), np.uint8), 2, out=tmp_path / "run", recipe=recipe, device="cpu")

@@ -16,7 +16,7 @@ from autonovel.maths.grouping import SHARPNESS, Grouping, compose, group_pile, s
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import Space, group_means, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.maths.mixed import OldImages, find_old, least_similar
+from autonovel.maths.mixed import find_old, least_similar
 from autonovel.maths.points import check_features
 from autonovel.maths.wrong_number import number_notes
 
@@ -137,9 +137,7 @@ def answer_from_features(
         notes += count.notes
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)
-    rows = _joint(
-        points, centres, groups, trial.calibration, known_calibration, old if is_old.any() else None, is_old, n_known
-    )
+    rows = _joint(points, centres, groups, trial.calibration, known_calibration, is_old, n_known)
     least = least_similar(known_points, labels, seed=seed)
     model = FeatureModel(space, centres, n_known, SHARPNESS * known_calibration.power, trial.calibration.doubt, least)
     unlike = (points @ centres.T).amax(1) < least
@@ -266,21 +264,21 @@ def _joint(
     groups: Grouping,
     new_calibration: Calibration,
     known_calibration: Calibration,
-    old: OldImages | None,
     is_old: Tensor,
     n_known: int,
 ) -> Tensor:
-    """(m, n_known + k) probabilities, largest at a known class where `is_old` and at a new one elsewhere."""
+    """(m, n_known + k) probabilities: over known classes where `is_old`, over new ones elsewhere.
+
+    How sure the decision between old and new is, is not in them: how close an image lies to labelled ones tells the two apart
+    well, but is no probability (of new images that were told apart rightly it said about one half).
+    """
     new = soft_answer(points, centres[n_known:])
     new[~is_old] = groups.votes
     new = new_calibration.apply(new)
     rows = torch.zeros(len(points), len(centres), device=points.device)
     rows[:, n_known:] = new
-    if old is None:
+    if not is_old.any():
         return rows
     known = known_calibration.apply(soft_answer(points, centres[:n_known]))
-    # the side that was decided for must hold the largest probability
-    edge = new.amax(1) / (new.amax(1) + known.amax(1))
-    share = old.probability
-    share = torch.where(is_old, share.maximum(edge + 1e-4), share.minimum(edge - 1e-4)).clamp(0, 1)[:, None]
-    return torch.cat([share * known, (1 - share) * new], 1)
+    side = is_old[:, None].to(new)
+    return torch.cat([side * known, (1 - side) * new], 1)
