@@ -59,7 +59,8 @@ class Conv2d(nn.Conv2d):
         dtype, shape = input.dtype, _Shape(self.stride, padding, self.dilation, self.groups)
         if input.device.type == "cpu" and dtype == torch.bfloat16 and min(input.shape[2:]) == 1:
             # there torch leaves parts of the gradient for the weights unset: those that meet nothing but padding
-            return F.conv2d(input.float(), self.weight, self.bias, *shape).to(dtype)
+            bias = None if self.bias is None else self.bias.float()
+            return F.conv2d(input.float(), self.weight.float(), bias, *shape).to(dtype)
         learns = torch.is_grad_enabled() and self.weight.requires_grad
         if input.device.type == "cpu" and dtype == torch.bfloat16 and learns and torch.get_num_threads() > 1:
             y: Tensor = _InParts.apply(input, self.weight, self.bias, shape)  # type: ignore[no-untyped-call]
