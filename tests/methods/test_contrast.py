@@ -230,7 +230,7 @@ def test_a_queue_shorter_than_a_batch_is_refused_with_a_sentence() -> None:
         method.check((SIZE, SIZE, 3))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["simclr", "moco-v2"])  # moco is moco-v2 with less in it, and tracing takes seconds
 def test_a_step_is_one_graph_without_a_look_at_values(name: str) -> None:
     net, method = prepared(name)
     batch = batch_of()
