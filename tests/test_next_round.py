@@ -337,6 +337,6 @@ def test_on_the_command_line(first: Run, place: Path, capsys: pytest.CaptureFixt
     assert main(["discover", "--from", str(place / "nothing"), "--out", str(place / "third")]) == 2
     assert "There is no run in" in capsys.readouterr().err
     assert main(["discover", "--help"]) == 0
-    assert "With --from, the clusters that you named" in capsys.readouterr().out
+    assert "With --from, the clusters that you named" in " ".join(capsys.readouterr().out.split())
     assert main(["discover", "--help-all"]) == 0
     assert "--from PATH" in capsys.readouterr().out
