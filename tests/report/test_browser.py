@@ -266,8 +266,10 @@ def test_search_and_hostile_names(open_tab: OpenTab, run: Run) -> None:
     page.get_by_role("button", name=HOSTILE).click()
     assert page.locator(".detail .file").inner_text() == HOSTILE
     page.keyboard.press("Escape")
-    page.get_by_role("searchbox").fill("onerror")
-    page.keyboard.press("Enter")
+    page.locator(".detail").wait_for(state="hidden")  # closing it gives the focus back to where it came from
+    search = page.get_by_role("searchbox")
+    search.fill("onerror")
+    search.press("Enter")
     page.locator(".chip").get_by_text(name).click()
     page.locator(".tile").first.wait_for()
     assert page.locator("h1").inner_text() == name
