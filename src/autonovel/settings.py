@@ -83,7 +83,7 @@ class Training:
     """How the weights of a stage are trained."""
 
     epochs: int = 200
-    """Passes over the images of the stage; 0 takes what suits the data (stage joint)."""
+    """Passes over the images of the stage; 0 leaves the stage out (pretrain, supervised) or takes what suits the data (joint)."""
     batch: int = 128
     """Images in a step (before views are made of them); 0 takes what suits the data (stages supervised and joint)."""
     optimiser: Literal["sgd", "adam"] = "sgd"
