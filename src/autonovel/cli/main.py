@@ -19,7 +19,7 @@ from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
-from autonovel.methods.registry import CHOICES
+from autonovel.methods.registry import CHOICES, described
 from autonovel.recipes import get_recipe, with_pretraining
 from autonovel.settings import Recipe
 
@@ -147,9 +147,10 @@ def _flags(kind: type[Any], recipe: Recipe | None = None) -> list[Flag]:
 
 
 def _named(flag: Flag) -> Flag:
-    """A flag that names a method takes the names there are."""
-    names = tuple(CHOICES.get(flag.path, ()))
-    return replace(flag, kind=Literal[names]) if names else flag
+    """A flag that chooses by name takes the names there are, and says of each when to use it."""
+    names, lines = tuple(CHOICES.get(flag.path, ())), described().get(flag.path, {})
+    text = " ".join([flag.text, *(f"{name}: {line}." for name, line in lines.items())])
+    return replace(flag, kind=Literal[names] if names else flag.kind, text=text)
 
 
 def _help(verb: str, words: list[str]) -> str:
