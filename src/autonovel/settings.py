@@ -83,7 +83,7 @@ class Training:
     """How the weights of a stage are trained."""
 
     epochs: int = 200
-    """Passes over the images of the stage; 0 takes what suits the data (stage joint)."""
+    """Passes over the images of the stage; 0 leaves the stage out (pretrain, supervised) or takes what suits the data (joint)."""
     batch: int = 128
     """Images in a step (before views are made of them); 0 takes what suits the data (stages supervised and joint)."""
     optimiser: Literal["sgd", "adam"] = "sgd"
@@ -148,8 +148,8 @@ class Pretrain(Training):
     """Stage 1: a representation from all images, without labels (or, for prototypical, from the labelled ones)."""
 
     method: str = "rotation"
-    """What is learned: rotation tells by how many quarter turns an image was rotated; simclr, moco and moco-v2 find the other
-    view of an image among others; prototypical runs episodes over the known classes; none skips the stage."""
+    """What is learned, without labels except for prototypical. Another method than the recipe's brings its own schedule, where
+    none is given."""
     ways: int = 20
     """Classes of an episode, for prototypical."""
     shots: int = 5
@@ -270,10 +270,9 @@ class Joint(Training):
     """Stage 3: known and new classes together."""
 
     objective: str = "pairs"
-    """pairs: the paper's pairwise loss. swap: swapped prediction of balanced cluster assignments."""
+    """What makes classes of the new images."""
     pairs: str = "rank"
-    """The rule that says which two new images belong together: rank, soft, cosine, nearest, kmeans-batch or kmeans-all, or
-    MODULE:FUNCTION for one of your own, which takes an autonovel.pairs.PairInput."""
+    """The rule that says which two new images belong together, for objective pairs."""
     top_k: int = 5
     """Size of the sets of largest features that rank and soft compare; soft needs more, about 15."""
     pair_threshold: float = 0.85

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from autonovel.data.loader import mixed
 from autonovel.methods.base import Method, Task
+from autonovel.models.heads import class_head
+from autonovel.models.net import Net
 from autonovel.settings import Joint
 
 
@@ -21,6 +23,11 @@ class JointObjective(Method):
         super().__init__(task)
         self.settings = task.recipe.joint
         self._model, self._n_known, self._n_new = task.recipe.model, task.n_known, task.n_new
+
+    def prepare(self, net: Net) -> None:
+        """A head of the known classes, where no stage before has trained one."""
+        if self._n_known and "known" not in net.heads:
+            net.add_head("known", class_head(self._model, net.n_features, self._n_known))
 
     def order(self, labels: Tensor, *key: object) -> Tensor:
         """One shuffled pass over all images, or over the labelled ones with a fixed share of them in each batch."""

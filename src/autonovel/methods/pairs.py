@@ -46,6 +46,7 @@ class Pairs(JointObjective):
 
     def prepare(self, net: Net) -> None:
         """Add a head for the new classes; extend that of the known ones if asked to."""
+        super().prepare(net)
         net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True))
         if self.settings.incremental and self._n_known:
             net.extend_known(self._n_new)

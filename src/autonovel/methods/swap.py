@@ -61,6 +61,7 @@ class Swapped(JointObjective):
 
     def prepare(self, net: Net) -> None:
         """Add the clustering heads and the over-clustering ones, and what is remembered of earlier batches."""
+        super().prepare(net)
         swap = self.settings.swap
         self._add_heads(net, "new", self._n_new)
         if swap.over_factor:
