@@ -207,7 +207,7 @@ def _folder(preset: str) -> Recipe:
         model=replace(best.model, backbone="auto", width=0),
         estimate=Estimate(method="judges"),
         supervised=replace(best.supervised, batch=0, augment=strong),
-        joint=replace(best.joint, batch=0, lr=0.0, augment=strong),
+        joint=replace(best.joint, objective="auto", batch=0, lr=0.0, augment=strong),
     )
 
 

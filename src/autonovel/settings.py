@@ -266,11 +266,25 @@ class Swap:
 
 
 @dataclass(frozen=True)
+class JointContrast:
+    """Settings of the contrast objective."""
+
+    temperature: float = 0.2
+    """Divides the cosines before the softmax."""
+    projection: int = 128
+    """Outputs of the projection in which views are compared."""
+    known_share: float = 0.5
+    """How much of the loss of a labelled image is to find the others of its class; the rest is to find its own other view."""
+    augment: Augment = Augment("resized", area=(0.4, 1.0), rotate=30.0, jitter=0.4, solarise=0.2)
+    """How images are varied, in place of the stage's own."""
+
+
+@dataclass(frozen=True)
 class Joint(Training):
     """Stage 3: known and new classes together."""
 
     objective: str = "pairs"
-    """What makes classes of the new images."""
+    """What makes classes of the new images; auto takes what suits the pile."""
     pairs: str = "rank"
     """The rule that says which two new images belong together, for objective pairs."""
     top_k: int = 5
@@ -295,6 +309,8 @@ class Joint(Training):
     """Known images in each batch; 0 takes them as they come in one shuffled pass over all images."""
     swap: Swap = Swap()
     """Settings of the swap objective."""
+    contrast: JointContrast = JointContrast()
+    """Settings of the contrast objective."""
 
     def ramp_at(self, epoch: int) -> float:
         """The ramp in epoch r (from 0): exp(-5 (1 - min(1, r / T))^2)."""

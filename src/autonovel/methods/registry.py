@@ -56,6 +56,10 @@ OBJECTIVES: Mapping[str, Entry] = {
         "the paper's: which two images belong together is read off their strongest features; classes may differ in size",
     ),
     "swap": Entry("swap:Swapped", "each view predicts the cluster of the other: more accurate where classes are even"),
+    "contrast": Entry(
+        "contrast:Contrasted",
+        "each view finds the other, a labelled one its class: a space without clusters, for few images (method scratch)",
+    ),
 }
 """What ``--joint.objective`` takes."""
 
@@ -84,7 +88,8 @@ PLANS: Mapping[str, Entry] = {
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
     "features": Entry("features:plan", "groups on pre-trained features in the space that known classes teach: seconds"),
     "scratch": Entry(
-        "features:plan_after_training", "autonovel, answered in that space: for small piles without photographs"
+        "features:plan_after_training",
+        "a network of its own, answered in that space: for small piles without photographs",
     ),
     "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
 }
