@@ -150,7 +150,7 @@ def split(state: State, cluster: int, k: int, features: npt.NDArray[np.floating]
 
 
 def move(state: State, images: Iterable[str | int] | str | int, to: int | str, ids: Sequence[str]) -> Entry:
-    """Put images into a cluster or a known class."""
+    """Put images into a cluster or a known class; "new" makes a cluster of them, unless a class is called so."""
     asked: list[str | int] = list(images) if isinstance(images, Iterable) and not isinstance(images, str) else [images]
     if not asked:
         raise InputError("There are no images to move; give their ids or rows.")
@@ -162,7 +162,9 @@ def move(state: State, images: Iterable[str | int] | str | int, to: int | str, i
         return {"do": "move", "rows": rows, "known": to}
     if called := [number for number in state.marks if state.called(number) == to]:
         return {"do": "move", "rows": rows, "cluster": called[0]}
-    raise InputError(f"There is no class {to!r}; give the number of a cluster, its name or a known class.")
+    if to == "new":
+        return {"do": "move", "rows": rows, "cluster": state.next_number, "new": True}
+    raise InputError(f"There is no class {to!r}; give the number of a cluster, its name, a known class or 'new'.")
 
 
 def mark(state: State, cluster: int, what: str) -> Entry:
