@@ -45,7 +45,7 @@ from autonovel.trained import Trained, restore
 KNOWN, NEW, BATCH = 5, 5, 1024
 SIDES = {"trained": 32, "photos": 224}
 COUNTS = {
-    "cpu": {"trained": (2_000, 2_000), "photos": (512, 512)},
+    "cpu": {"trained": (1_024, 1_024), "photos": (320, 320)},
     "cuda": {"trained": (200_000, 50_000), "photos": (20_000, 8_000)},
 }
 """How many images of an array, and how many files."""
