@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format lint types clean
+.PHONY: demo test check format lint types docs screenshots clean
 
 # One thread: on images this small, more threads mostly wait for each other, and the result would depend on their number.
 demo: $(READY)
@@ -27,6 +27,19 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The documentation as a site, in site/; a link that leads nowhere is an error. Its tools need no torch and have a place of their own.
+docs: .venv-docs/.ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
+.venv-docs/.ready: requirements-docs.lock
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --requirement requirements-docs.lock
+	@touch $@
+
+# The pictures of the documentation, taken by the browser tests of a run on the example folder.
+screenshots: $(READY)
+	AUTONOVEL_SCREENSHOTS=docs/pictures $(BIN)/pytest tests/report/test_pictures.py
+
 # Again only when the lock or the project file changed. PIP is pip with its talk switched off.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 $(READY): requirements.lock pyproject.toml
@@ -37,4 +50,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs site .mypy_cache .pytest_cache .ruff_cache .hypothesis

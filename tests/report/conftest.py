@@ -3,11 +3,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autonovel.report.server import Site
 from autonovel.runs.folder import Run, load
+from tests.report.browser import CHROMIUM, OpenTab, tabs
 from tests.report.client import Client
 from tests.report.made import digits_run
 
@@ -35,3 +37,20 @@ def client(site: Site) -> Client:
     client = Client(site.url)
     client.enter()
     return client
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_tab(browser: Any, site: Site) -> Iterator[OpenTab]:
+    with tabs(browser, site) as open_tab:
+        yield open_tab

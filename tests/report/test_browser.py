@@ -2,71 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from autonovel.report.server import Site
 from autonovel.runs.folder import Run, load
+from tests.report.browser import PHONE, OpenTab, needs_chromium
 from tests.report.made import HOSTILE
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-AXE = os.environ.get("AUTONOVEL_AXE", "")
-"""A copy of axe.min.js (``npm pack axe-core``), where the accessibility rules should be run too."""
-SCREENSHOTS = os.environ.get("AUTONOVEL_SCREENSHOTS", "")
-"""A folder for pictures of the page, for the documentation and to look at."""
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-
-OpenTab = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_tab(browser: Any, site: Site) -> Iterator[OpenTab]:
-    """Opens the page; afterwards there must have been no error in the console and no request to another host."""
-    host = urlsplit(site.url).netloc
-    wrong: list[str] = []
-    expected: list[str] = []
-    contexts: list[Any] = []
-
-    def note(kind: str, text: str) -> None:
-        if not any(part in text for part in expected):
-            wrong.append(f"{kind}: {text}")
-
-    def open_tab(*, beside: Any = None, allow: str = "", address: str = "", **options: Any) -> Any:
-        if allow:
-            expected.append(allow)
-        if beside is None:
-            contexts.append(browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options}))
-        page = (contexts[-1] if beside is None else beside.context).new_page()
-        page.set_default_timeout(10_000)
-        page.on("console", lambda m: note("console", m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: note("error", str(error)))
-        page.on("request", lambda r: None if urlsplit(r.url).netloc == host else note("request", r.url))
-        page.goto(site.url + address)
-        page.wait_for_selector(".card, .tile, .legend a")
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
-    assert wrong == []
+pytestmark = needs_chromium
 
 
 def card(page: Any, number: int) -> Any:
@@ -75,12 +20,6 @@ def card(page: Any, number: int) -> Any:
 
 def said(page: Any, text: str) -> None:
     page.locator("#notices", has_text=text).wait_for()
-
-
-def shoot(page: Any, name: str) -> None:
-    if SCREENSHOTS:
-        page.wait_for_timeout(300)  # until the contact sheets are decoded
-        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
 
 
 def test_name_with_the_mouse_and_reload(open_tab: OpenTab, run: Run) -> None:
@@ -335,7 +274,7 @@ def test_only_what_is_seen_is_in_the_page(open_tab: OpenTab, run: Run) -> None:
 
 
 def test_phone(open_tab: OpenTab, run: Run) -> None:
-    page = open_tab(viewport={"width": 390, "height": 780}, has_touch=True, is_mobile=True)
+    page = open_tab(**PHONE)
     for address in ("#/", "#/cluster/0", "#/map"):
         page.evaluate(f"location.hash = '{address}'")
         page.wait_for_selector(".card, .tile, .legend a")
@@ -343,7 +282,6 @@ def test_phone(open_tab: OpenTab, run: Run) -> None:
             "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 391).length"
         )
         assert wide == 0, address
-        shoot(page, f"phone-{address[2:].partition('/')[0] or 'clusters'}")
     page.evaluate("location.hash = '#/cluster/0'")
     page.locator(".tile-open").first.tap()
     page.get_by_role("dialog", name="Image").get_by_role("button", name="Close").tap()
@@ -352,63 +290,6 @@ def test_phone(open_tab: OpenTab, run: Run) -> None:
     page.get_by_role("dialog").get_by_role("button", name="new 2").tap()
     said(page, "Moved 1 image")
     assert len(load(run.path).edits) == 1
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark_are_readable(open_tab: OpenTab, run: Run, scheme: str) -> None:
-    run.mark(4, "not a class")
-    page = open_tab(color_scheme=scheme)
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    lightness = sum(map(int, ground[4:-1].split(","))) / 3
-    assert lightness > 230 if scheme == "light" else lightness < 40
-    for address in ("#/", "#/cluster/0", "#/map", "#/search/digit"):
-        page.evaluate(f"location.hash = '{address}'")
-        page.wait_for_selector({"#/": ".card", "#/map": ".legend a"}.get(address, ".tile"))
-        shoot(page, f"{scheme}-{address[2:].partition('/')[0] or 'clusters'}")
-        assert page.evaluate(CONTRAST) == [], address
-        assert page.evaluate(NAMELESS) == [], address
-        assert axe(page) == [], address
-    page.evaluate("location.hash = '#/cluster/0'")
-    page.locator(".tile").first.wait_for()
-    page.keyboard.press("ArrowRight")
-    for key in ("n", "s", "m", "k", "?", "Enter"):  # the last one opens the image that has the focus
-        page.keyboard.press(key)
-        page.locator("dialog[open] .detail dl" if key == "Enter" else "dialog[open]").wait_for()
-        shoot(
-            page, f"{scheme}-{ {'n': 'name', 's': 'split', 'm': 'merge', 'k': 'mark', '?': 'keys'}.get(key, 'image') }"
-        )
-        assert page.evaluate(CONTRAST) == [], key
-        assert page.evaluate(NAMELESS) == [], key
-        assert axe(page) == [], key
-        page.keyboard.press("Escape")
-        page.locator("dialog").wait_for(state="detached")
-
-
-def axe(page: Any) -> list[str]:
-    """What axe finds fault with; nothing where there is no copy of it."""
-    if not AXE:
-        return []
-    page.evaluate(Path(AXE).read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document)")["violations"]
-    return [f"{fault['id']}: {node['html']}" for fault in found for node in fault["nodes"]]
-
-
-NAMELESS = """() => [...document.querySelectorAll('button, a, input, select, canvas')]
-  .filter(e => e.offsetParent !== null && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
-  .map(e => e.outerHTML)"""
-"""Things to press or fill in without a name for a screen reader."""
-
-CONTRAST = """() => {
-  const numbers = text => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = e => { for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor);
-    if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
-  return [...document.querySelectorAll('body *')].filter(e => e.offsetParent !== null && !e.disabled &&
-    [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())).map(e => {
-      const [a, b] = [light(numbers(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
-      return [(a + 0.05) / (b + 0.05), e.outerHTML.slice(0, 120)]; }).filter(([ratio]) => ratio < 4.5); }"""
-"""Texts whose contrast to what is behind them is under 4.5 to 1."""
 
 
 def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:
@@ -434,6 +315,5 @@ def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:
             break
     assert page.locator("#hover").is_visible()
     assert page.evaluate("[...document.images].every(i => i.src.startsWith('data:'))")
-    assert axe(page) == []
     context.close()
     assert wrong == []

@@ -36,7 +36,7 @@ def short_help(verb: str, text: str, flags: Sequence[Flag], chosen: Sequence[str
     by_path = {flag.path: flag for flag in flags if not flag.positional}
     shown = [by_path[path] for path in chosen if path in by_path] if chosen else list(by_path.values())
     lines = _head(verb, text, flags)
-    lines += [_entry(_typed(flag), _with_default(_first_sentence(flag.text), flag)) for flag in shown]
+    lines += [_entry(typed(flag), _with_default(_first_sentence(flag.text), flag)) for flag in shown]
     if len(shown) < len(by_path):
         lines += ["", f"autonovel {verb} --help-all shows the other {len(by_path) - len(shown)} flags, stage by stage."]
     return "\n".join(lines)
@@ -59,7 +59,7 @@ def full_help(verb: str, text: str, flags: Sequence[Flag], headings: Mapping[str
     for group, members in groups.items():
         if group:
             lines += ["", *_wrapped(f"{group}: {headings.get(group, '')}", "", "")]
-        lines += [_entry(_typed(flag), _with_default(flag.text, flag)) for flag in members]
+        lines += [_entry(typed(flag), _with_default(flag.text, flag)) for flag in members]
     return "\n".join(lines)
 
 
@@ -69,7 +69,7 @@ def _head(verb: str, text: str, flags: Sequence[Flag]) -> list[str]:
     return [*lines, *placed, ""] if placed else lines
 
 
-def _typed(flag: Flag) -> str:
+def typed(flag: Flag) -> str:
     """``--joint.epochs N``, ``--joint.[no-]incremental``."""
     if flag.kind is not bool:
         value = metavar(flag.kind)

@@ -1,0 +1,313 @@
+"""Write the reference pages from docstrings and flags: python docs/reference_pages.py
+
+Three pages: api.md (the Python interface), cli.md (every command with its flags) and settings.md (every field of a recipe,
+which is a flag too). They are kept in the repository, so that they can be read there; a test fails where they are not current.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import autonovel as an
+import autonovel.api
+import autonovel.export
+import autonovel.maths.class_estimate
+import autonovel.pairs
+import autonovel.predict
+import autonovel.runs.answers
+import autonovel.runs.state
+from autonovel.cli.common import TrainingVerb
+from autonovel.cli.flags import Flag, flags_of, usage
+from autonovel.cli.help import headings_of, typed
+from autonovel.cli.main import VERBS
+from autonovel.methods.registry import CHOICES
+from autonovel.recipes import describe_recipes
+from autonovel.settings import Recipe
+
+DOCS = Path(__file__).parent
+NOTE = "<!-- Written by python docs/reference_pages.py; change the docstrings instead. -->"
+
+API: dict[str, dict[str, Any]] = {
+    "Whole jobs": {
+        "autonovel.discover": an.discover,
+        "autonovel.cluster": an.cluster,
+        "autonovel.api.estimate": autonovel.api.estimate,
+        "autonovel.load": an.load,
+    },
+    "A run": {
+        "autonovel.Run": an.Run,
+        "autonovel.predict.predict": autonovel.predict.predict,
+        "autonovel.export.export": autonovel.export.export,
+        "autonovel.runs.answers.Prediction": autonovel.runs.answers.Prediction,
+        "autonovel.runs.state.Cluster": autonovel.runs.state.Cluster,
+    },
+    "scikit-learn's form": {"autonovel.AutoNovel": an.AutoNovel},
+    "Images": {
+        "autonovel.ImageSet": an.ImageSet,
+        "autonovel.Truth": an.Truth,
+        "autonovel.load_benchmark": an.load_benchmark,
+    },
+    "Settings": {"autonovel.get_recipe": an.get_recipe, "autonovel.Recipe": an.Recipe},
+    "The number of classes, on features of your own": {
+        "autonovel.estimate_classes": an.estimate_classes,
+        "autonovel.maths.class_estimate.ClassEstimate": autonovel.maths.class_estimate.ClassEstimate,
+    },
+    "Pair rules, for a training loop of your own": {
+        f"autonovel.pairs.{name}": getattr(autonovel.pairs, name)
+        for name in ("PairInput", "rank_statistics", "soft_rank_statistics", "cosine_pairs", "nearest_pairs")
+    },
+    "What can go wrong": {
+        f"autonovel.{name}": getattr(an, name) for name in ("InputError", "TrainingError", "AutonovelWarning")
+    },
+}
+"""What is public, by what it is for."""
+
+INNER = re.compile(r"_|write_|read_|append_|forget_|(remove|claim|whole|to_dict)$")
+"""Members of classes that are for the package itself."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+# Python
+
+
+def api_page() -> str:
+    """The Python interface."""
+    parts = [
+        "# Python",
+        NOTE,
+        "`import autonovel as an` gives everything that is named `autonovel.NAME` here; the rest is imported by its full name. "
+        "All settings and what they mean: [settings.md](settings.md).",
+    ]
+    for title, things in API.items():
+        parts.append(f"## {title}")
+        for name, thing in things.items():
+            parts += [f"### `{name}`", *described(name.rpartition(".")[2], thing)]
+    return "\n\n".join(parts) + "\n"
+
+
+def described(name: str, thing: Any) -> list[str]:
+    """Signature, documentation and, for a class, its public members."""
+    if not inspect.isclass(thing):
+        return [signature(name, definition(thing)), prose(thing)]
+    tree = definition(thing)
+    own = [node for kind in lineage(thing) for node in definition(kind).body if isinstance(node, ast.FunctionDef)]
+    first = next((node for node in own if node.name == "__init__"), None)
+    head = [] if first is None or issubclass(thing, an.Run) else [signature(name, first)]  # nobody makes a Run herself
+    members = [node for node in own if not INNER.match(node.name)]
+    fields = [row for row in field_rows(tree) if row[1]]
+    return [
+        *head,
+        prose(thing),
+        *([table(["field", "what"], fields)] if fields else []),
+        *([table(["member", "what"], (member_row(thing, node) for node in members))] if members else []),
+    ]
+
+
+def lineage(thing: type) -> list[type]:
+    """A class and those of the package that it extends."""
+    return [kind for kind in thing.__mro__ if kind.__module__.startswith("autonovel.")]
+
+
+def definition(thing: Any) -> Any:
+    """The syntax tree of a function or class."""
+    return ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+
+
+def signature(name: str, node: ast.FunctionDef) -> str:
+    """How it is called, as a block of code."""
+    words = list(parameters(node))
+    answer = f" -> {ast.unparse(node.returns)}" if node.returns is not None and node.name != "__init__" else ""
+    line = f"{name}({', '.join(words)}){answer}"
+    if len(line) > 100:
+        line = f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){answer}"
+    return f"```python\n{line}\n```"
+
+
+def parameters(node: ast.FunctionDef) -> Iterable[str]:
+    """``name: type = default`` for each, without ``self``."""
+    spec = node.args
+    placed = [*spec.posonlyargs, *spec.args]
+    defaults: list[ast.expr | None] = [None] * (len(placed) - len(spec.defaults)) + list(spec.defaults)
+    for arg, default in zip(placed, defaults, strict=True):
+        if arg.arg not in ("self", "cls"):
+            yield parameter(arg, default)
+    if spec.vararg:
+        yield f"*{parameter(spec.vararg, None)}"
+    elif spec.kwonlyargs:
+        yield "*"
+    for arg, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+        yield parameter(arg, default)
+    if spec.kwarg:
+        yield f"**{parameter(spec.kwarg, None)}"
+
+
+def parameter(arg: ast.arg, default: ast.expr | None) -> str:
+    """One of them."""
+    kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
+    equals = " = " if kind else "="
+    return f"{arg.arg}{kind}" + (f"{equals}{ast.unparse(default)}" if default is not None else "")
+
+
+def field_rows(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
+    """The fields of a class that have a text below them."""
+    for line, below in zip(node.body, node.body[1:], strict=False):
+        if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            yield f"`{ast.unparse(line.target)}`", plain(" ".join(str(below.value.value).split()))
+
+
+def member_row(owner: type, node: ast.FunctionDef) -> tuple[str, str]:
+    """A method as it is called, or a property, with its first paragraph."""
+    is_property = any(ast.unparse(mark) == "property" for mark in node.decorator_list)
+    shown = [word.partition(":")[0].partition("=")[0] for word in parameters(node)]
+    words = [word for word in shown if word not in ("*", "after")]  # after is for programs that edit beside each other
+    text = inspect.getdoc(getattr(owner, node.name)) or ""
+    call = node.name if is_property else f"{node.name}({', '.join(words)})"
+    return f"`{call}`", plain(" ".join(text.partition("\n\n")[0].split()))
+
+
+def prose(thing: Any) -> str:
+    """A docstring as Markdown."""
+    parts = []
+    for paragraph in inspect.cleandoc(thing.__doc__ or "").split("\n\n"):
+        title, _, body = paragraph.partition("\n")
+        if title in ("Args:", "Attributes:", "Returns:", "Raises:"):
+            lines = [" ".join(entry.split()) for entry in re.split(r"\n(?=\S)", textwrap.dedent(body))]
+            if title == "Returns:":
+                parts.append(f"Returns {plain(lines[0][0].lower() + lines[0][1:])}")
+            else:
+                parts += [title] * (title != "Args:") + ["\n".join(f"- {entry_of(line)}" for line in lines)]
+        elif paragraph.startswith(">>>"):
+            parts.append("```python\n" + re.sub(r" +# doctest:.*", "", paragraph) + "\n```")
+        else:
+            parts.append(plain(" ".join(paragraph.split())))
+    return "\n\n".join(part for part in parts if part)
+
+
+def entry_of(line: str) -> str:
+    """``name: text`` with the name as code."""
+    name, _, text = line.partition(":")
+    return f"`{name}`:{plain(text)}"
+
+
+def plain(text: str) -> str:
+    """Cross-references and code of docstrings as Markdown has them."""
+    text = re.sub(r":\w+:`~([\w.]+\.)?(\w+)`", r"`\2`", text)
+    text = re.sub(r":\w+:`([\w.]+)`", r"`\1`", text)
+    return text.replace("``", "`")
+
+
+# The command line
+
+
+def cli_page() -> str:
+    """Every command."""
+    parts = [
+        "# Commands",
+        NOTE,
+        "`autonovel COMMAND --help` prints the flags that matter, `--help-all` all of them. `--flag value` and `--flag=value` "
+        "are the same; flags and other words may come in any order. The exit status is 0, 2 where the input cannot be used and "
+        "1 where the work failed; either is explained in one sentence on stderr.",
+        table(["command", "what it does"], ((f"[`{verb}`](#autonovel-{verb})", summary(verb)) for verb in VERBS)),
+    ]
+    for verb in VERBS:
+        kind = command(verb)
+        flags = list(flags_of(kind))
+        parts += [f"## autonovel {verb}", " ".join((kind.__doc__ or "").split()), f"```\n{usage(verb, flags)}\n```"]
+        if flags:
+            parts.append(table(["", "what", "default"], (flag_row(flag) for flag in sorted(flags, key=placed_first))))
+        if issubclass(kind, TrainingVerb):
+            parts.append("And every [field of the recipe](settings.md), such as `--joint.epochs 50`.")
+    return "\n\n".join(parts) + "\n"
+
+
+def command(verb: str) -> type[Any]:
+    """The class of a command."""
+    module, _, kind = VERBS[verb].partition(".")
+    found: type[Any] = getattr(import_module(f"autonovel.cli.{module}"), kind)
+    return found
+
+
+def summary(verb: str) -> str:
+    """What a command does, in a line."""
+    return " ".join((command(verb).__doc__ or "").split()).partition(". ")[0].rstrip(".")
+
+
+def placed_first(flag: Flag) -> bool:
+    """The key that puts words without a flag before the flags."""
+    return not flag.positional
+
+
+def flag_row(flag: Flag) -> tuple[str, str, str]:
+    """How a flag is typed, what it does, its default."""
+    return f"`{flag.name if flag.positional else typed(flag)}`", flag.text, default_of(flag)
+
+
+def default_of(flag: Flag) -> str:
+    """The value that it has when it is not typed."""
+    if flag.default is MISSING:
+        return "must be given"
+    if flag.default in (None, "", ()):
+        return ""
+    if isinstance(flag.default, bool):
+        return "yes" if flag.default else "no"
+    values = flag.default if isinstance(flag.default, tuple) else (flag.default,)
+    return f"`{' '.join(value.as_posix() if isinstance(value, Path) else str(value) for value in values)}`"
+
+
+# Settings
+
+
+def settings_page() -> str:
+    """Every field of a recipe."""
+    recipe = Recipe()
+    groups: dict[str, list[Flag]] = {}
+    for flag in flags_of(Recipe, recipe):
+        if flag.path not in ("name", "preset"):
+            groups.setdefault(flag.group, []).append(flag)
+    parts = [
+        "# Settings",
+        NOTE,
+        "A recipe holds every setting of a run, and each of its fields is a flag of the commands that train: field "
+        "`joint.swap.heads` is `--joint.swap.heads 4` on the command line and, in Python, a field of "
+        '`autonovel.get_recipe("best").joint.swap`, to be changed with `dataclasses.replace`. The defaults here are those of '
+        "the classes; a recipe has its own, which `autonovel recipes NAME` prints.",
+        "## Recipes",
+        table(["recipe", "what for"], ((f"`{name}`", text) for name, text in describe_recipes().items())),
+        "Each comes in the presets `paper`, `reference` and `fast`: [method.md](method.md#presets).",
+    ]
+    headings = headings_of(recipe)
+    for group, flags in groups.items():
+        parts.append(f"## `{group}`" if group else "## The run as a whole")
+        if group:
+            parts.append(headings[group])
+        parts.append(table(["flag", "what", "default"], (setting_row(flag) for flag in flags)))
+    return "\n\n".join(parts) + "\n"
+
+
+def setting_row(flag: Flag) -> tuple[str, str, str]:
+    """A field of the recipe; one that names a method lists the names there are."""
+    row = flag_row(flag)
+    names = CHOICES.get(flag.path)
+    if not names:
+        return row
+    return f"`{flag.name} {'|'.join(names)}`", *row[1:]
+
+
+PAGES = {"api.md": api_page, "cli.md": cli_page, "settings.md": settings_page}
+
+if __name__ == "__main__":
+    for file, make in PAGES.items():
+        (DOCS / file).write_text(make(), encoding="utf-8")

@@ -1,0 +1,94 @@
+"""Everyone can read the pages and use them: contrast, names for screen readers, and axe, in light, dark and on a phone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autonovel.runs.folder import Run
+from tests.report.browser import PHONE, OpenTab, axe, needs_chromium, shoot
+
+pytestmark = needs_chromium
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"color_scheme": "light", **PHONE},
+}
+ADDRESSES = ("#/", "#/cluster/0", "#/map", "#/search/digit")
+DIALOGS = {"n": "name", "s": "split", "m": "merge", "k": "mark", "?": "keys", "Enter": "image"}
+"""What a key opens; Enter the image that has the focus."""
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_view_and_dialog_of_browse(open_tab: OpenTab, run: Run, look: str) -> None:
+    run.mark(4, "not a class")
+    page = open_tab(**LOOKS[look])
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    lightness = sum(map(int, ground[4:-1].split(","))) / 3
+    assert lightness < 40 if look == "dark" else lightness > 230
+    for address in ADDRESSES:
+        page.evaluate(f"location.hash = '{address}'")
+        page.wait_for_selector({"#/": ".card", "#/map": ".legend a"}.get(address, ".tile"))
+        shoot(page, f"{look}-{address[2:].partition('/')[0] or 'clusters'}")
+        assert faults(page) == [], address
+    page.evaluate("location.hash = '#/cluster/0'")
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("ArrowRight")
+    for key, name in DIALOGS.items():
+        page.keyboard.press(key)
+        page.locator("dialog[open] .detail dl" if key == "Enter" else "dialog[open]").wait_for()
+        shoot(page, f"{look}-{name}")
+        assert faults(page) == [], name
+        page.keyboard.press("Escape")
+        page.locator("dialog").wait_for(state="detached")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_report(browser: Any, run: Run, look: str) -> None:
+    run.name(0, "fives")
+    (run.path / "report.html").unlink(missing_ok=True)
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **LOOKS[look]})
+    page = context.new_page()
+    page.goto(run.report().resolve().as_uri())
+    shoot(page, f"{look}-report")
+    assert faults(page) == []
+    context.close()
+
+
+def test_a_fault_is_found(open_tab: OpenTab) -> None:
+    page = open_tab()
+    page.evaluate("document.querySelector('h1').style.color = '#ddd'")
+    page.evaluate("document.querySelector('main').insertAdjacentHTML('beforeend', '<button></button><input>')")
+    page.evaluate("document.documentElement.removeAttribute('lang')")
+    assert {fault.partition(":")[0] for fault in axe(page)} >= {
+        "button-name",
+        "color-contrast",
+        "html-has-lang",
+        "label",
+    }
+    assert len(faults(page)) > len(axe(page))
+
+
+def faults(page: Any) -> list[str]:
+    """What makes the page hard to read or use."""
+    return [*axe(page), *page.evaluate(NAMELESS), *(text for _, text in page.evaluate(CONTRAST))]
+
+
+NAMELESS = """() => [...document.querySelectorAll('button, a, input, select, canvas')]
+  .filter(e => e.offsetParent !== null && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+  .map(e => e.outerHTML)"""
+"""Things to press or fill in without a name for a screen reader."""
+
+CONTRAST = """() => {
+  const numbers = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = e => { for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor);
+    if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
+  return [...document.querySelectorAll('body *')].filter(e => e.offsetParent !== null && !e.disabled &&
+    [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())).map(e => {
+      const [a, b] = [light(numbers(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
+      return [(a + 0.05) / (b + 0.05), e.outerHTML.slice(0, 120)]; }).filter(([ratio]) => ratio < 4.5); }"""
+"""Texts whose contrast to what is behind them is under 4.5 to 1."""
