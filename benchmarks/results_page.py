@@ -149,7 +149,10 @@ def _alphabets(rows: Sequence[Row]) -> str:
     kmeans = {stage: [row["kmeans"][stage] for row in rows] for stage in rows[0]["kmeans"]}
     lines = [
         ["true number given", spread([row["acc_true"] for row in rows if row["acc_true"] is not None])],
-        [f"number estimated (`{rows[0]['estimator']}`)", spread([row["acc_estimated"] for row in rows if row["acc_estimated"] is not None])],
+        [
+            f"number estimated (`{rows[0]['estimator']}`)",
+            spread([row["acc_estimated"] for row in rows if row["acc_estimated"] is not None]),
+        ],
         *([f"k-means after `{stage}`", spread(values)] for stage, values in kmeans.items()),
     ]
     about = f"{len(rows)} alphabets, seed {rows[0]['seed']}, {rows[0]['device']}, commit {rows[0]['commit']}; ± over alphabets."
