@@ -276,6 +276,16 @@ def test_the_same_pre_training_and_none_leave_the_schedule_alone() -> None:
     assert with_pretraining(longer, "none").pretrain == dataclasses.replace(longer.pretrain, method="none")
 
 
+def test_what_was_set_stays_where_the_pre_training_is_another() -> None:
+    recipe = with_fields(get_recipe("cifar10"), {"pretrain.epochs": 7, "pretrain.weight_decay": 0.0})
+    there = with_pretraining(recipe, "moco").pretrain
+    assert (there.epochs, there.weight_decay, there.batch, there.lr) == (7, 0.0, 512, 0.06)
+    again = with_pretraining(with_pretraining(recipe, "moco"), "simclr").pretrain
+    assert (again.epochs, again.weight_decay, again.batch, again.lr) == (7, 0.0, 512, 0.25)
+    characters = with_pretraining(get_recipe("omniglot"), "simclr").pretrain
+    assert (characters.epochs, characters.batch, characters.optimiser) == (400, 512, "sgd")
+
+
 def test_the_images_of_svhn_stay_upright_whatever_is_learned_from_them() -> None:
     recipe = with_pretraining(get_recipe("svhn"), "moco")
     assert recipe.pretrain.contrast.augment.area == (0.5, 1.0)

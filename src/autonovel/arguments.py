@@ -36,6 +36,28 @@ def check_arguments(
         check_out(Path(out))
 
 
+def check_search(
+    *,
+    out: str | os.PathLike[str],
+    device: str,
+    splits: int,
+    seeds: int,
+    together: int | None,
+    n_new: int | None,
+    with_pile: bool,
+) -> None:
+    """Refuse a search of settings that cannot work, each with one sentence; see :func:`autonovel.api.tune`."""
+    if launched().several:
+        raise InputError("Settings are compared in one process; start this command without torchrun.")
+    for name, value in (("splits", splits), ("seeds", seeds), ("together", together)):
+        if value is not None and value < 1:
+            raise InputError(f"{option(name)} is {value}; it must be at least 1.")
+    if with_pile and n_new is None:
+        raise InputError(f"{option('with_pile')} needs to know how many new classes there are; give {option('n_new')}.")
+    begun = (Path(out) / "trials.jsonl").exists()  # a search that is to be continued
+    check_arguments(out=Path(out) / "runs" if begun else out, device=device, n_new="auto" if n_new is None else n_new)
+
+
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, str) and value == "auto":
         return
