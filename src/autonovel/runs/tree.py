@@ -45,7 +45,7 @@ def _small_groups(points: Floats, count: int) -> tuple[Ints, Floats, npt.NDArray
     centres = points[np.linspace(0, len(points) - 1, count).astype(np.int64)]
     for _ in range(LLOYD_STEPS):
         found = _nearest(points, centres)
-        numbers, group, sizes = np.unique(found, return_inverse=True, return_counts=True)
+        _, group, sizes = np.unique(found, return_inverse=True, return_counts=True)
         order = np.argsort(group, kind="stable")
         sums = np.add.reduceat(points[order], np.concatenate([[0], sizes.cumsum()[:-1]]), dtype=np.float64)
         centres = (sums / sizes[:, None]).astype(np.float32)
