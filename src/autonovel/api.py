@@ -87,9 +87,11 @@ def discover(
     """
     check_arguments(out=out, device=device, n_new=n_new)
     shown = reporter if reporter is not None else make_reporter(verbose)
+    remarks: dict[str, Any] = {}
     if continue_from is not None:
         before = continue_from if isinstance(continue_from, Run) else load(continue_from)
-        given = _next_round(before, labelled, unlabelled, out, shown)
+        given, taken = _next_round(before, labelled, unlabelled, out, shown)
+        remarks["continued_from"] = {"run": str(before.path.resolve()), "taken": taken}
         recipe = same_recipe(before, preset) if recipe is None else recipe
     else:
         given = _given(labelled, unlabelled)
@@ -98,6 +100,7 @@ def discover(
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
     number = None if n_new == "auto" else int(n_new)
     pipeline = _pipeline(given, settings, number, seed, Mode.of(device, world), cache, shown)
+    pipeline.remarks |= remarks
     source = None if start_from is None else world.from_first(lambda: load(start_from))
     run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
     if world.first:
@@ -223,13 +226,13 @@ def _given(labelled: Any, unlabelled: Any) -> ImageSet | Input:
     return labelled if isinstance(labelled, ImageSet) and unlabelled is None else open_input(labelled, unlabelled)
 
 
-def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> ImageSet | Input:
-    """The images of a run as a person left them; says what was taken."""
+def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> tuple[ImageSet | Input, str]:
+    """The images of a run as a person left them, and what was taken, which is said too."""
     if Path(out).resolve() == before.path.resolve():
         raise InputError(f"{before.path} is the run to continue from; give another folder as {option('out')}.")
     taken = next_round(before, more, images=images)
     reporter.message(taken.sentence)
-    return taken.given
+    return taken.given, taken.sentence
 
 
 def _pipeline(

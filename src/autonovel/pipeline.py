@@ -61,6 +61,7 @@ class Pipeline:
         reporter: sees the progress.
         problems: files that were left out or are remarkable; listed in the folder before any work.
         cache: where features of a pre-trained network are kept; None keeps none.
+        remarks: what else the summary should say.
     """
 
     data: ImageSet
@@ -71,6 +72,7 @@ class Pipeline:
     reporter: Reporter = field(default_factory=Reporter)
     problems: Sequence[Problem] = ()
     cache: Path | None = None
+    remarks: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         facts = Facts(
@@ -154,6 +156,7 @@ class _Walk:
         self.data, self.recipe, self.seed, self.mode = job.data, job.recipe, job.seed, job.mode
         self.stages, self.reporter, self.n_new = job.stages, job.reporter, job.n_new
         self.run, self.truth, self.new_net, self.cache = run, truth, job.new_net, job.cache
+        self.remarks = job.remarks
         self.given: PileAnswer | None = None
         self.seconds: dict[str, float] = {}
         self.estimate: ClassEstimate | None = None
@@ -378,6 +381,7 @@ class _Walk:
             "recipe": self.recipe.name,
             "preset": self.recipe.preset,
             "answering_stage": self.stages[-1].name,
+            **self.remarks,
         }
 
     def _write(self, found: Answers, verdict: Verdict, summary: dict[str, Any]) -> None:
