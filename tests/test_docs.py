@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *DOCS]
 SITE: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
@@ -67,7 +67,9 @@ def test_links_lead_to_the_same_place_on_the_site(page: Path) -> None:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(address), bent)) if bent else address
         meant = (page.parent / path).resolve().relative_to(ROOT).as_posix() if path else here
         assert (site_links.repository_path(target), kept) == (meant, anchor), link
-        assert meant.startswith("docs/") or meant in added, f"{link}: the site has files, but no folder of the repository"
+        assert meant.startswith("docs/") or meant in added, (
+            f"{link}: the site has files, but no folder of the repository"
+        )
 
 
 def test_the_index_lists_every_page() -> None:
