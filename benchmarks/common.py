@@ -8,15 +8,15 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autonovel.errors import InputError
 from autonovel.methods.base import Method, Task
 from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.progress import Reporter
+from autonovel.runs.files import lock
 from autonovel.settings import Recipe
 
 
@@ -60,26 +60,11 @@ _writing = threading.Lock()
 
 
 def add_row(file: Path, row: dict[str, Any]) -> None:
-    """Add a line of JSON; runs side by side may do so."""
+    """Add a line of JSON; runs side by side, in threads or processes, may do so."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     with _writing, file.open("a") as lines:
+        lock(lines, wait=True)
         lines.write(json.dumps(row) + "\n")
-
-
-def with_settings(recipe: Recipe, chosen: dict[str, Any]) -> Recipe:
-    """The recipe with fields set by their dotted paths, as `combinations` gives them."""
-    for paths, value in chosen.items():
-        for path in paths.split("+"):
-            recipe = _change(recipe, path, value)
-    return recipe
-
-
-def _change(settings: Any, path: str, value: Any) -> Any:
-    """The settings with the field at a dotted path set, for example ``joint.swap.epsilon``."""
-    name, _, rest = path.partition(".")
-    if not is_dataclass(settings) or not hasattr(settings, name):
-        raise InputError(f"There is no setting '{path}'.")
-    inner = _change(getattr(settings, name), rest, value) if rest else value
-    return replace(settings, **{name: inner})  # type: ignore[type-var]
 
 
 def combinations(axes: Sequence[str]) -> Iterator[dict[str, Any]]:

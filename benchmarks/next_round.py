@@ -74,6 +74,7 @@ def attempt(data: ImageSet, truth: Truth, work: Path, seed: int, args: argparse.
             for when, found in answers.items()
         },
         "seconds_second_round": round(time.perf_counter() - started, 1),
+        "device": second.summary["device"],
     }
 
 

@@ -138,11 +138,21 @@ def estimates_table(rows: Sequence[Row]) -> str:
 
 
 def alphabets_table(rows: Sequence[Row]) -> str:
-    """OmniGlot: means over its alphabets."""
+    """OmniGlot: means over its alphabets, for each time that it was run."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(name) for name in ("commit", "preset", "seed", "device")), []).append(row)
+    return "\n\n".join(_alphabets(group) for group in groups.values())
+
+
+def _alphabets(rows: Sequence[Row]) -> str:
     kmeans = {stage: [row["kmeans"][stage] for row in rows] for stage in rows[0]["kmeans"]}
     lines = [
-        ["true number given", spread([row["acc_true"] for row in rows])],
-        [f"number estimated (`{rows[0]['estimator']}`)", spread([row["acc_estimated"] for row in rows])],
+        ["true number given", spread([row["acc_true"] for row in rows if row["acc_true"] is not None])],
+        [
+            f"number estimated (`{rows[0]['estimator']}`)",
+            spread([row["acc_estimated"] for row in rows if row["acc_estimated"] is not None]),
+        ],
         *([f"k-means after `{stage}`", spread(values)] for stage, values in kmeans.items()),
     ]
     about = f"{len(rows)} alphabets, seed {rows[0]['seed']}, {rows[0]['device']}, commit {rows[0]['commit']}; ± over alphabets."

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Log, add_row, combinations, say, with_epochs, with_settings
+from common import Log, add_row, combinations, say, with_epochs
 from tune_digits import hide
 
 from autonovel.data.benchmarks.splits import load_benchmark
@@ -35,7 +35,7 @@ from autonovel.machine.device import Mode
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
 from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe
+from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 
 
@@ -97,7 +97,7 @@ def attempt(
     mode = Mode.of(args.device)
     try:
         [chosen] = combinations(variant.split())
-        recipe = with_settings(with_epochs(get_recipe(args.recipe, args.preset), args.epochs), chosen)
+        recipe = with_fields(with_epochs(get_recipe(args.recipe, args.preset), args.epochs), chosen)
         run = Run(args.work / name)
         Pipeline(pile.data, recipe, pile.n_new, seed, mode, Log(name, args.log_every)).run(run, start_from=base)
         return scores(run, pile, seed, mode)

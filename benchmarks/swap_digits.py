@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import add_row, combinations, with_settings
+from common import add_row, combinations
 from tune_digits import Task, agreement, hide
 
 from autonovel.data.augment import to_float
@@ -32,7 +32,7 @@ from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
 from autonovel.models.consensus import Consensus
 from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe
+from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import restore
@@ -122,7 +122,7 @@ def main() -> None:
         if args.keep is not None:
             args.keep.mkdir(parents=True, exist_ok=True)
         kept = None if args.keep is None else args.keep / f"{name}.npz"
-        found = attempt(task, with_settings(base, chosen), seed, mode, kept)
+        found = attempt(task, with_fields(base, chosen), seed, mode, kept)
         add_row(args.out, about | found)
         brief = {key: found[key] for key in ("acc", "kmeans", "recall", "sizes", "agreement_of_heads")}
         print(about, brief, f"{found['seconds']:.0f} s", flush=True)

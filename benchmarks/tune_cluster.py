@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Log, add_row, brief, combinations, with_settings
+from common import Log, add_row, brief, combinations
 
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
@@ -27,7 +27,7 @@ from autonovel.identity import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe
+from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
         recipe = get_recipe("cluster")
         # the network of the rotation run, whatever the number of images
         recipe = replace(stretched(recipe, args.stretch), model=get_recipe("cifar100").model)
-        recipe = with_settings(recipe, chosen)
+        recipe = with_fields(recipe, chosen)
         with tempfile.TemporaryDirectory() as folder:
             pipeline = Pipeline(images, recipe, args.classes, seed, mode, Log(f"{chosen} {draw}", 100))
             run = Run(Path(folder) / "run")

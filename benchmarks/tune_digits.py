@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import add_row, combinations, with_settings
+from common import add_row, combinations
 
 from autonovel.data.augment import to_float
 from autonovel.data.benchmarks.splits import load_benchmark
@@ -33,7 +33,7 @@ from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe
+from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import restore
@@ -133,7 +133,7 @@ def main() -> None:
     tasks = {text: hide(data, [int(c) for c in text.split(",")], options.pile) for text in options.hide}
     mode = Mode.of(options.device)
     for chosen in combinations(options.set):
-        recipe = with_settings(get_recipe(options.recipe), chosen)
+        recipe = with_fields(get_recipe(options.recipe), chosen)
         runs = []
         for (text, task), seed in itertools.product(tasks.items(), options.seeds):
             found = attempt(task, recipe, seed, mode)

@@ -143,6 +143,20 @@ def test_answers_have_their_shapes_and_agree_with_each_other(fitted: an.AutoNove
     assert sizes.tolist() == fitted.summary_["cluster_sizes"]
 
 
+def test_probabilities_are_those_that_the_run_writes_down(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    recipe = replace(tiny_recipe(), pile="mixed")  # any class may be the answer, as in predict_proba
+    model = an.AutoNovel(n_new=N_NEW, recipe=recipe, device="cpu", out=tmp_path / "run").fit(X, y)
+    chance = model.predict_proba(X[y == -1])
+    written = an.load(tmp_path / "run")
+    np.testing.assert_array_equal(chance.argmax(1), written.labels)
+    np.testing.assert_allclose(chance.max(1), [p.probability for p in written.predictions], atol=1e-3)
+    np.testing.assert_allclose(chance.sum(1), 1, atol=1e-5)
+    raw = model._trained.answers(an.ImageSet.from_arrays(X[y == -1])).joint
+    np.testing.assert_array_equal(chance.argmax(1), raw.argmax(1))
+    assert not np.allclose(chance, raw, atol=1e-3)  # the network's own say something else
+
+
 def test_answers_do_not_depend_on_the_batch(fitted: an.AutoNovel) -> None:
     X, _, _ = pile()
     whole = fitted.predict_proba(X)

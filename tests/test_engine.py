@@ -431,13 +431,16 @@ def test_a_captured_step_sees_streamed_images_as_those_on_the_device(monkeypatch
 
 @pytest.mark.gpu
 def test_captured_trainings_side_by_side_give_what_they_give_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many short ones, more than there are lanes: a difference of 1e-7 in the weights, as another rounding makes it, is one of
+    2e-7 in the losses of swap after two epochs, but of 1e-3 after five."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     captured = replace(Mode(torch.device("cuda")), captured=True)
     kinds = ["pairs", "swap", "rotation", "pairs", "supervised"]
-    together = side_by_side([lambda k=kind: trained(k, captured, epochs=10)[1] for kind in kinds])
-    for kind, losses in zip(kinds, together, strict=True):
-        assert_same_losses(losses, trained(kind, captured, epochs=10)[1], rtol=1e-4)
+    alone = {kind: trained(kind, captured)[1] for kind in kinds}
+    together = side_by_side([lambda k=kind: trained(k, captured)[1] for kind in kinds * 4])
+    for kind, losses in zip(kinds * 4, together, strict=True):
+        assert_same_losses(losses, alone[kind], rtol=1e-4)
 
 
 @pytest.mark.gpu

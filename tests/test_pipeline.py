@@ -54,6 +54,21 @@ def discover(cifar: tuple[ImageSet, Truth], out: Path, recipe: Recipe, **options
     return an.discover(images, out=out, n_new=5, recipe=recipe, truth=truth, device="cpu", **options)
 
 
+@pytest.mark.parametrize("objective", ["pairs", "swap"])
+def test_without_a_supervised_stage_joint_training_makes_the_head_of_the_known_classes(
+    cifar, tmp_path: Path, objective: str
+) -> None:
+    recipe = small_recipe(objective, incremental=True)
+    run = discover(cifar, tmp_path / "run", replace(recipe, supervised=replace(recipe.supervised, epochs=0)))
+    assert not run.has("supervised.safetensors")
+    stages = {entry["stage"] for entry in run.metrics}
+    assert stages == {"pretrain", "joint"}
+    assert run.probabilities.shape[1] == 10
+    assert "known" in restore(run, Mode.of("cpu")).net.heads
+    if objective == "pairs":
+        assert run.metrics[-1]["losses"]["known"] > 0
+
+
 def slow_accuracy(truth: np.ndarray, found: np.ndarray) -> float:
     """The share of right answers under the best of all matchings of five clusters to five classes."""
     classes = np.unique(truth)

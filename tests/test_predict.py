@@ -14,9 +14,12 @@ import autonovel as an
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
-from autonovel.predict import Predicted, predict
+from autonovel.predict import Predicted, parts_of, predict
+from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
+from autonovel.runs.answers import MachineAnswers
 from autonovel.runs.folder import Run
+from autonovel.runs.state import first_state, replay
 from autonovel.settings import Model, Recipe, Swap
 from autonovel.settle import packaged_network
 from autonovel.trained import restore
@@ -195,6 +198,66 @@ def test_a_divided_cluster_gives_its_parts(run: Run, made: Path) -> None:
     found = ask(run, made, pixels)
     agree = [p.cluster == part for p, part in zip(found, parts, strict=True) if not p.known]
     assert sum(agree) >= 0.8 * len(agree)
+
+
+def test_a_small_part_that_a_person_made_is_an_answer_and_a_single_correction_is_not() -> None:
+    machine = np.zeros(100, dtype=np.int64)
+    machine[60:] = 1
+    start = first_state(MachineAnswers(("kind",), 2, tuple(map(str, range(100))), machine, np.ones(100)))
+
+    def parts(*entries: dict[str, object]) -> dict[int, list[int]]:
+        state = replay(start, list(entries))
+        return {number: rows.tolist() for number, rows in parts_of(0, machine, 2, state).items()}
+
+    assert parts() == {0: list(range(60))}
+    assert parts({"do": "split", "cluster": 0, "parts": {"2": [4]}}) == {0: [*range(4), *range(5, 60)], 2: [4]}
+    assert list(parts({"do": "move", "rows": [4], "cluster": 1})) == [0]
+    assert list(parts({"do": "move", "rows": [4], "known": "kind"})) == [0]
+    assert list(parts({"do": "move", "rows": [4, 5, 6], "cluster": 1})) == [0, 1]  # 5 % of the cluster
+    # a cluster that was split off and merged with another one was no correction of single images
+    merged = {"do": "merge", "into": 1, "clusters": [2]}
+    assert list(parts({"do": "split", "cluster": 0, "parts": {"2": [4]}}, merged)) == [0, 1]
+    new = {"do": "move", "rows": [4], "cluster": 2, "new": True}
+    assert list(parts(new)) == [0, 2]
+
+
+def test_a_small_part_of_a_cluster_is_predicted(run: Run, made: Path) -> None:
+    pixels, before = new_ones(run, made)
+    number = before[0].cluster
+    assert number is not None
+    files = sorted((made / "pile").iterdir())
+    row = next(r for r in run.state.members[number] if np.array_equal(np.asarray(Image.open(files[r])), pixels[0]))
+    run.move([int(row)], "new")
+    assert len(run.clusters[-1].members) == 1 or run.clusters[-1].number < 0
+    found = ask(run, made, pixels)
+    assert found[0].cluster == run.state.next_number - 1  # the image itself is the middle of its part
+
+
+def test_a_file_that_is_no_image_is_left_out_and_said(run: Run, made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    shutil.copytree(made / "more", folder)
+    for i in range(2):
+        shutil.copy(folder / "000.png", folder / f"copy-{i}.png")
+    (folder / "broken.png").write_text("no image")
+
+    class Heard(Reporter):
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def message(self, text: str) -> None:
+            self.said.append(text)
+
+    heard = Heard()
+    found = ask(run, made, folder, reporter=heard, to=tmp_path / "a.csv")
+    assert [Path(p.image).name for p in found] == [f.name for f in sorted(folder.iterdir()) if f.name != "broken.png"]
+    assert heard.said == ["1 file left out: 1 not an image."]
+    for i in range(3):
+        (folder / f"broken-{i}.png").write_text("no image")
+    before = (tmp_path / "a.csv").read_text()
+    with pytest.raises(InputError, match="4 of 16 images cannot be used"):
+        ask(run, made, folder, to=tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == before
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.csv", "more", "run"]
 
 
 def test_the_files_that_are_written(run: Run, made: Path, tmp_path: Path) -> None:

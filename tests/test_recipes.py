@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from autonovel import settings as settings_module
 from autonovel.errors import InputError
-from autonovel.recipes import PRESETS, describe_recipes, get_recipe
+from autonovel.recipes import PRESETS, describe_recipes, get_recipe, with_fields, with_pretraining
 from autonovel.settings import Joint, Recipe, Training, from_dict
 from autonovel.settle import Facts, settle
 
@@ -158,12 +159,14 @@ def test_recipes_are_complete_for_any_data(name: str, preset: str) -> None:
     for facts in FACTS:
         recipe, notes = settle(get_recipe(name, preset), facts)
         assert recipe.model.backbone != "auto"
+        left_out = name == "omniglot" and preset == "reference"  # the authors had no supervised stage there
+        assert recipe.supervised.epochs == 0 if left_out else recipe.supervised.epochs >= 1
         for stage in (recipe.pretrain, recipe.supervised, recipe.joint):
-            assert stage.epochs >= 1
+            assert stage.epochs >= 1 or stage == recipe.supervised
             assert stage.batch >= 2
             assert stage.lr > 0
             assert all(0 < m < stage.epochs for m in stage.milestones if stage.schedule == "steps")
-            assert stage.warmup <= stage.epochs
+            assert stage.warmup <= max(stage.epochs, 1)
         assert all(
             ("(--" in note or "pip install" in note) and "\n" not in note for note in notes
         )  # how to decide otherwise
@@ -247,6 +250,97 @@ def test_unknown_names_are_refused() -> None:
 def test_every_recipe_has_a_line_about_it() -> None:
     assert {"cifar10", "cifar100", "svhn", "digits", "best"} <= describe_recipes().keys()
     assert all(text and "\n" not in text for text in describe_recipes().values())
+
+
+# ---- another pre-training, other fields, a file
+
+
+@pytest.mark.parametrize("method", ["simclr", "moco", "moco-v2"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_contrastive_pre_training_has_a_schedule_of_its_own(method: str, preset: str) -> None:
+    base = get_recipe("cifar10", preset)
+    recipe = with_pretraining(base, method)
+    own = recipe.pretrain
+    assert (own.method, own.batch, own.schedule, own.optimiser) == (method, 512, "cosine", "sgd")
+    assert own.epochs == 2 * base.pretrain.epochs  # two inputs of the network for an image in place of four
+    assert own.lr == pytest.approx({"simclr": 0.25}.get(method, 0.03 * 512 / 256))
+    assert (own.augment, own.contrast) == (base.pretrain.augment, base.pretrain.contrast)
+    assert dataclasses.replace(recipe, pretrain=base.pretrain) == base  # nothing else has changed
+    assert with_pretraining(recipe, "rotation") == base  # and back
+
+
+def test_the_same_pre_training_and_none_leave_the_schedule_alone() -> None:
+    recipe = get_recipe("cifar10")
+    longer = dataclasses.replace(recipe, pretrain=dataclasses.replace(recipe.pretrain, epochs=7))
+    assert with_pretraining(longer, "rotation") == longer
+    assert with_pretraining(longer, "none").pretrain == dataclasses.replace(longer.pretrain, method="none")
+
+
+def test_the_images_of_svhn_stay_upright_whatever_is_learned_from_them() -> None:
+    recipe = with_pretraining(get_recipe("svhn"), "moco")
+    assert recipe.pretrain.contrast.augment.area == (0.5, 1.0)
+    assert not recipe.pretrain.augment.flip
+    assert not recipe.pretrain.contrast.augment.flip
+
+
+def test_fields_are_set_by_name_and_have_the_last_word() -> None:
+    values = {"pretrain.epochs": 3, "pretrain.method": "simclr", "supervised.train_from+joint.train_from": "layer2"}
+    recipe = with_fields(get_recipe("cifar10"), values | {"joint.swap.heads": 2})
+    assert (recipe.pretrain.method, recipe.pretrain.epochs, recipe.pretrain.batch) == ("simclr", 3, 512)
+    assert (recipe.supervised.train_from, recipe.joint.train_from, recipe.joint.swap.heads) == ("layer2", "layer2", 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [("joint.topk", r" \(did you mean joint.top_k\?\)"), ("joint", ""), ("joint.swap", ""), ("x.y", "")],
+)
+def test_a_field_that_there_is_not_is_refused(path: str, hint: str) -> None:
+    with pytest.raises(InputError, match=f"A recipe has no field '{path}'{hint}.* autonovel recipes NAME"):
+        with_fields(Recipe(), {path: 1})
+
+
+def test_a_recipe_is_read_from_a_file(tmp_path: Path) -> None:
+    recipe = with_fields(get_recipe("svhn", "fast"), {"joint.top_k": 3})
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(recipe.to_dict()))
+    assert get_recipe(str(file)) == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "cannot be read .No such file or directory"),
+        ("{", "cannot be read .it is no JSON"),
+        ("[1]", "must hold the fields of a recipe by name"),
+        ('{"colour": 1}', "Recipe has no setting 'colour'"),
+        ('{"joint": 3}', "cannot be used"),
+    ],
+)
+def test_a_file_that_holds_no_recipe_is_refused(text: str | None, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InputError, match=reason):
+        get_recipe(str(file))
+
+
+def test_omniglot_as_its_authors_ran_it() -> None:
+    recipe = get_recipe("omniglot", "reference")
+    one = recipe.pretrain
+    assert (one.method, one.epochs * one.episodes, one.ways, one.shots, one.queries) == (
+        "prototypical",
+        15_800,
+        20,
+        5,
+        5,
+    )
+    assert {one.lr_at(epoch) for epoch in range(one.epochs)} == {1e-3}
+    assert (one.optimiser, one.weight_decay) == ("adam", 0.0)
+    assert recipe.supervised.epochs == 0
+    joint = recipe.joint
+    assert (joint.batch, joint.known_per_batch, joint.train_from, joint.epochs) == (100, 68, "layer4", 100)
+    assert (joint.optimiser, joint.lr, joint.consistency, joint.ramp) == ("adam", 0.01, 100.0, 1)
+    assert (recipe.model.backbone, recipe.model.head, recipe.model.size) == ("vgg", "mlp", 32)
 
 
 # ---- the settings themselves

@@ -56,6 +56,17 @@ def test_errors_of_an_estimate_are_counted_by_hand(page: ModuleType) -> None:
     assert "| `tree` | 3 | 1.67 | 1 of 2 |" in page.estimates_table(rows)
 
 
+def test_each_run_over_the_alphabets_has_a_table_of_its_own(page: ModuleType) -> None:
+    row = {"acc_true": 0.9, "acc_estimated": 0.8, "estimator": "text", "seed": 0, "device": "X", "commit": "abc"}
+    before = row | {"kmeans": {"pretrain": 0.7, "supervised": 0.6}}
+    after = row | {"kmeans": {"pretrain": 0.8}, "commit": "def", "acc_estimated": None}
+    first, second = page.alphabets_table([before, after, before]).split("1 alphabets")
+    assert "2 alphabets, seed 0, X, commit abc" in first
+    assert "| k-means after `supervised` | 60.0 ± 0.0 |" in first
+    assert "supervised" not in second
+    assert "| number estimated (`text`) | – |" in second
+
+
 def test_the_text_around_the_tables_stays(page: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "a.jsonl").write_text(json.dumps({"recipe": "best", "acc_new": 0.5}) + "\n\n")

@@ -37,6 +37,18 @@ def test_images_of_known_classes_do_not_count_as_discovered() -> None:
     assert found["pile"]["fixed"]["new"] == 1.0
 
 
+def test_new_images_that_are_called_by_a_known_name_are_not_discovered() -> None:
+    found = scored([2, 2, 3, 3, 0, 0, 0], [0, 0, 3, 3, 0, 0, 0])
+    assert found["pile"]["separate"]["new"] == 1.0  # matched alone, the known name is as good as any
+    assert found["acc_new"] == found["pile"]["single"]["new"] == 0.5
+
+
+def test_known_images_in_a_pile_that_was_taken_for_new_are_not_discovered_either() -> None:
+    found = scored([0, 1, 2, 2, 3, 3], [2, 3, 2, 2, 3, 3])
+    assert found["acc_new"] == 1.0
+    assert found["pile"]["single"] == {"old": 0.0, "new": 1.0, "all": pytest.approx(4 / 6)}
+
+
 def test_a_pile_that_holds_known_classes_alone() -> None:
     found = scored([0, 1, 0, 1], [0, 1, 0, 2])
     assert "acc_new" not in found

@@ -18,6 +18,7 @@ from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.settings import Recipe
 from autonovel.trained import Answers, restore
+from autonovel.verdict import Judge
 
 
 class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -82,7 +83,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 verbose=self.verbose,
                 report=False,
             )
-            self._trained = restore(run, Mode.of(self.device))
+            self._trained, self._judge = restore(run, Mode.of(self.device)), Judge.read(run)
             self.summary_ = run.summary
             found = run.labels
         self.n_new_: int = self.summary_["n_new"]
@@ -98,13 +99,17 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return np.asarray(self.fit(X, [] if y is None else y).labels_)
 
     def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """The probability of every class, in the order of ``classes_``, for images that may be old or new."""
-        return self._answers(X).joint.numpy()
+        """The probability of every class, in the order of ``classes_``, for images that may be old or new.
+
+        They are calibrated as those in ``predictions.csv`` of the run are.
+        """
+        joint = self._answers(X).joint  # first, because it says so where there is no fit and hence no judge
+        return self._judge.calibrated(joint).numpy()
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
         """The most probable class of each image, as in ``classes_``."""
-        chance = self.predict_proba(X)  # first, because it says so where there is no fit and hence no classes_
-        return np.asarray(self.classes_[chance.argmax(1)])
+        chance = self._answers(X).joint  # first, because it says so where there is no fit and hence no classes_
+        return np.asarray(self.classes_[chance.argmax(1).numpy()])
 
     def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The features of each image."""

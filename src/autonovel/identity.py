@@ -74,7 +74,11 @@ def take_over(
         same = same and alike and getattr(recipe, stage.name) == getattr(other, stage.name)
         if stage.method.sees != "images":  # it has trained a head of classes, whose scores have the temperature in them
             same = same and recipe.model.temperature == other.model.temperature
-        if same and stage in before_estimate(stages) and stage.method.sees == "labels":
+        estimated = [config["n_new"] == "auto" for config in (mine, theirs)]
+        if stage.method.sees == "both":  # it has seen all labels, unless the number was to be estimated
+            same = same and estimated[0] == estimated[1]
+        sees_some = stage.method.sees == "labels" or (stage.method.sees == "both" and estimated[0])
+        if same and stage in before_estimate(stages) and sees_some:
             plans = [
                 plan_probes(data, r.estimate, s, "labels") for r, s in ((recipe, mine["seed"]), (other, theirs["seed"]))
             ]

@@ -243,7 +243,9 @@ class _Walk:
         assert stage.method is not None
         method = stage.method(Task(self.recipe, self.data.n_known, self.n_new or 0, len(self.data)))
         images = self.images
-        if method.sees == "labels" and stage in before_estimate(self.stages):
+        if stage in before_estimate(self.stages) and (
+            method.sees == "labels" or (method.sees == "both" and self.n_new is None)
+        ):
             # what a class looks like is learned later from classes that this stage does not see
             images = images.relabelled(self._probes().train_labels)
         seconds = self._train(numbered(stage.name, number), method, net, images)

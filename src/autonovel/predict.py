@@ -5,27 +5,41 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from autonovel.data.images import ImageSet
-from autonovel.data.reading.inputs import open_input
+from autonovel.data.images import ImageSet, Pixels, Source
+from autonovel.data.reading.decode import Form
+from autonovel.data.reading.inputs import Input, open_input
+from autonovel.data.reading.load import distinct, remarks
+from autonovel.data.reading.parts import FileReader
+from autonovel.data.reading.problems import Problem, refuse_if_too_many
+from autonovel.data.reading.store import gather
+from autonovel.data.reading.survey import nothing_usable
 from autonovel.errors import InputError, option
+from autonovel.machine.ahead import ahead
 from autonovel.machine.cache_folder import user_cache
+from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
-from autonovel.trained import Answers, restore
+from autonovel.runs.state import State
+from autonovel.trained import AT_ONCE, Trained, restore
 from autonovel.verdict import Judge
 
-PART = 8192
-"""Images that are answered and written together."""
+FEW_MOVED = 0.05
+"""Images moved by hand out of a cluster say nothing of further images where they are a smaller share of it than this."""
 
-Floats = npt.NDArray[np.float32]
+Write = Callable[[Sequence["Predicted"]], None]
 
 
 class Predicted(NamedTuple):
@@ -73,121 +87,326 @@ def predict(
     writer = None if to is None else _writer(Path(to))
     mode, shown = Mode.of(device), reporter or Reporter()
     _ = run.summary  # says so where the run is not finished
-    judge = Judge.read(run)
+    classes = Classes(run, Judge.read(run), mode.device)
     trained = restore(run, mode, Path(cache) / "features" if cache is not None else user_cache() / "features")
+    pile = _open(run, images, shown)
+    found = _recorded(run, pile)
+    further = [row for row in range(len(pile.ids)) if row not in found]
+    written, tell = 0, shown.counter("sorting images")
+    with not_captured(mode.device), writer or nullcontext(_nowhere) as write:
+        for rows, answers in _ask(trained, classes, pile, further):
+            found |= zip(rows, answers, strict=True)
+            # rows come in their order, so whatever lies before the last one is decided
+            write([found[row] for row in range(written, rows[-1] + 1) if row in found])
+            written = rows[-1] + 1
+            tell(written, len(pile.ids))
+        write([found[row] for row in range(written, len(pile.ids)) if row in found])
+        for note in pile.finish(len(found)):
+            shown.message(note)
+    return [found[row] for row in sorted(found)]
+
+
+def _ask(
+    trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int]
+) -> Iterator[tuple[list[int], Iterator[Predicted]]]:
+    """The answers for these rows, some at a time and in their order; images that cannot be read are left out.
+
+    On a GPU a thread has the network at work while the answers before are named and written here.
+    """
+    asked: deque[int] = deque()
+
+    def pixels() -> Iterator[Pixels]:
+        for some, images in pile.parts(rows):
+            asked.extend(some)
+            if len(images):
+                yield images
+
+    said = classes.judged(trained.scores(pixels()))
+    for part in ahead(said) if trained.mode.device.type == "cuda" else said:
+        here = [asked.popleft() for _ in range(len(part))]
+        yield here, classes.named([pile.ids[row] for row in here], part)
+
+
+# ------------------------------------------------------------------------------------------------ the images
+
+
+class _Pile(Protocol):
+    """Images to be sorted."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """A name for each."""
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The file of each; empty where none comes from a file."""
+
+    def parts(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Pixels]]:
+        """The images of these rows in parts: those that could be read, and their pixels."""
+
+    def finish(self, used: int) -> list[str]:
+        """Refuses what was unusable as a whole, so many having been used; else sentences that the user should see."""
+
+
+def _open(run: Run, images: Any, reporter: Reporter) -> _Pile:
     height, width, channels = run.config["run"]["data"]["shape"]
     if isinstance(images, ImageSet) and images.images.shape[1:] == (height, width, channels):
-        data = images
-    else:
-        given = open_input(None, images)
-        data = given.load(size=height, channels=channels, least=1, progress=shown.counter("reading images")).images
-    found = _recorded(run, data)
-    further = np.array([row for row in range(len(data)) if row not in found], dtype=np.int64)
-    classes = Classes(run)
-    for start in range(0, len(further), PART):
-        rows = further[start : start + PART]
-        part = data.subset(rows)
-        found |= zip(rows.tolist(), classes.named(part.ids, judge, trained.answers(part)), strict=True)
-        shown.message(f"{len(found):,} of {len(data):,} images answered")
-    answers = [found[row] for row in range(len(data))]
-    if writer is not None:
-        writer(answers)
-    return answers
+        return _Array(images)
+    given = open_input(None, images)
+    if isinstance(given.parts[0].reader, FileReader) and given.parts[0].ids:
+        return _Files(given, Form(height, channels))
+    loaded = given.load(size=height, channels=channels, least=1, progress=reporter.counter("reading images"))
+    return _Array(loaded.images, loaded.notes)
 
 
-def _recorded(run: Run, data: ImageSet) -> dict[int, Predicted]:
+class _Array:
+    """Images in memory."""
+
+    def __init__(self, data: ImageSet, notes: Sequence[str] = ()) -> None:
+        self._data, self._notes = data, list(notes)
+        self.ids, self.sources = data.ids, data.sources
+
+    def parts(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Pixels]]:
+        """Slices of the array."""
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            whole = some[-1] - some[0] + 1 == len(some)
+            images = self._data.images
+            yield some, images[some[0] : some[-1] + 1] if whole else gather(images, np.array(some, dtype=np.int64))
+
+    def finish(self, used: int) -> list[str]:
+        """What there was to say when the images were read."""
+        return self._notes
+
+
+class _Files:
+    """Files that are read while the network is at work on those before."""
+
+    def __init__(self, given: Input, form: Form) -> None:
+        self._part, self._form = given.parts[0], form
+        self._problems = list(self._part.problems)
+        self.ids, self.sources = distinct(self._part.ids), self._part.sources
+
+    def parts(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Pixels]]:
+        """Decoded files."""
+        assert isinstance(self._part.reader, FileReader)
+        first = 0
+        for decoded in self._part.reader.stream(rows, self._form):
+            some = rows[first : first + len(decoded.reasons)]
+            first += len(some)
+            for row, reason in zip(some, decoded.reasons, strict=True):
+                if reason:
+                    self._problems.append(Problem(self.ids[row], reason))
+            yield [row for row, reason in zip(some, decoded.reasons, strict=True) if not reason], decoded.pixels
+
+    def finish(self, used: int) -> list[str]:
+        """How many files were left out, and why."""
+        if not used:
+            raise nothing_usable([self._part], self._problems)
+        refuse_if_too_many(self._problems, used)
+        return remarks(self._problems, used)
+
+
+def _recorded(run: Run, pile: _Pile) -> dict[int, Predicted]:
     """The answers, by row, for files that took part in the run: what it says of them now, with a person's corrections."""
-    if not data.sources:
+    if not pile.sources:
         return {}
-    pile = zip(run.predictions, run.unlike.tolist(), strict=True)
+    answers = zip(run.predictions, run.unlike.tolist(), strict=True)
     by_source: dict[str, Predicted] = {}
     for record in run.images:
         if record.label is not None:
             answer = Predicted(record.image, record.label, None, 1.0, True, False)
         else:
-            p, unlike = next(pile)
+            p, unlike = next(answers)
             answer = Predicted(p.image, p.name, p.cluster, p.probability, p.known, unlike)
         if record.source:
             by_source[record.source] = answer
-    sources = [source.absolute for source in data.sources]
     return {
-        row: by_source[source]._replace(image=data.ids[row])
-        for row, source in enumerate(sources)
-        if source in by_source
+        row: by_source[source.absolute]._replace(image=pile.ids[row])
+        for row, source in enumerate(pile.sources)
+        if source.absolute in by_source
     }
 
 
-class Classes:
-    """The classes of a run as they are now, after a person's edits."""
+# ------------------------------------------------------------------------------------------------ the answers
 
-    def __init__(self, run: Run) -> None:
+
+class _Said:
+    """What a network says of some images, perhaps still on its way from the device.
+
+    Args:
+        outcome: int64 (m,), places in the table of :class:`Classes`.
+        probability: (m,).
+        unlike: bool (m,).
+    """
+
+    def __init__(self, outcome: Tensor, probability: Tensor, unlike: Tensor) -> None:
+        values = torch.stack([outcome.double(), probability.double(), unlike.double()])
+        self._arrived: torch.cuda.Event | None = None
+        self._values = values
+        if values.device.type == "cuda":
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def __len__(self) -> int:
+        return self._values.shape[1]
+
+    def lists(self) -> tuple[list[int], list[float], list[bool]]:
+        """Outcomes, probabilities, and which images are unlike anything seen."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        outcome, probability, unlike = self._values
+        return outcome.long().tolist(), probability.tolist(), unlike.bool().tolist()
+
+
+class Classes:
+    """The classes of a run as they are now, after a person's edits.
+
+    Args:
+        run: a finished run.
+        judge: how its answers are judged.
+        device: where the network answers.
+    """
+
+    def __init__(self, run: Run, judge: Judge, device: torch.device) -> None:
         machine, state = run.machine, run.state
-        self._known, self._by_number = machine.known, {cluster.number: cluster for cluster in state.clusters}
-        self._parts: list[list[tuple[int, Floats]]] = []
+        self._judge, self._n_known = replace(judge, centres=judge.centres.to(device)), len(machine.known)
+        self._table: list[tuple[str, int | None, bool]] = [(name, None, True) for name in machine.known]
+        self._first: list[int] = list(range(self._n_known))
+        self._divided: dict[int, Tensor] = {}
+        clusters = {cluster.number: cluster for cluster in state.clusters}
         features = np.asarray(run.features, dtype=np.float32)
         for number in range(machine.n_new):
-            members = np.flatnonzero(machine.group == number)
-            groups, counts = np.unique(state.group[members], return_counts=True)
-            # a few images that were moved by hand say nothing of further images
-            kept = groups[counts >= max(1, 0.05 * len(members))]
-            self._parts.append([(int(g), features[members[state.group[members] == g]].mean(0)) for g in kept])
+            parts = parts_of(number, machine.group, machine.n_new, state)
+            self._first.append(len(self._table))
+            for group in list(parts) or [number]:
+                cluster = clusters.get(group)
+                if cluster is None:
+                    self._table.append((f"new {number}", None, False))
+                    continue
+                known = cluster.kind == "known"
+                name = cluster.kind if cluster.kind == "not a class" else cluster.name
+                self._table.append((name, None if known else cluster.number, known))
+            if len(parts) > 1:
+                middles = np.stack([features[members].mean(0) for members in parts.values()])
+                self._divided[self._n_known + number] = torch.from_numpy(middles).to(device)
+        self._start = torch.tensor(self._first, device=device)
 
-    def named(self, ids: Sequence[str], judge: Judge, answers: Answers) -> Iterator[Predicted]:
+    def judged(self, scores: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> Iterator[_Said]:
+        """The answers to what a network says (features and scores, on its device), part by part.
+
+        Where a cluster was divided, the answer is the part whose middle is nearest.
+        """
+        for features, joint, _ in scores:
+            probability, place = self._judge.calibrated(joint.softmax(1)).max(1)
+            outcome = self._start[place]
+            for divided, middles in self._divided.items():
+                nearest = torch.cdist(features.float(), middles).argmin(1)
+                outcome = torch.where(place == divided, outcome + nearest, outcome)
+            yield _Said(outcome, probability, self._judge.unlike(features))
+
+    def named(self, ids: Sequence[str], said: _Said) -> Iterator[Predicted]:
         """The answers under their present names."""
-        verdict = judge.verdict(answers)
-        features = answers.features.numpy()
-        rows = zip(ids, verdict.place.tolist(), verdict.probability.tolist(), verdict.unlike.tolist(), strict=True)
-        for row, (image, place, sure, unlike) in enumerate(rows):
-            n_known = len(self._known)
-            if place < n_known:
-                yield Predicted(image, self._known[place], None, sure, True, unlike)
-                continue
-            cluster = self._by_number.get(self._nearest_part(place - n_known, features[row]))
-            name = f"new {place - n_known}" if cluster is None else cluster.name
-            known = cluster is not None and cluster.kind == "known"
-            if cluster is not None and cluster.kind == "not a class":
-                name = cluster.kind
-            yield Predicted(image, name, None if known or cluster is None else cluster.number, sure, known, unlike)
-
-    def _nearest_part(self, number: int, feature: Floats) -> int:
-        """Where the machine's cluster was divided, the part whose middle is nearest."""
-        parts = self._parts[number]
-        if not parts:
-            return number
-        return min(parts, key=lambda part: float(np.square(part[1] - feature).sum()))[0]
+        outcomes, probabilities, unlike = said.lists()
+        for image, outcome, sure, odd in zip(ids, outcomes, probabilities, unlike, strict=True):
+            name, cluster, known = self._table[outcome]
+            yield Predicted(image, name, cluster, sure, known, odd)
 
 
-def _writer(path: Path) -> Any:
-    writers = {".csv": _write_csv, ".jsonl": _write_lines, ".parquet": _write_parquet}
+def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: State) -> dict[int, npt.NDArray[np.int64]]:
+    """Where the images of a machine's cluster are now: cluster -> their rows; the largest part first.
+
+    What a person divided or made a cluster of counts, however little it is. Single images that she moved into a cluster that
+    the machine had found, or into a known class, are corrections and say nothing of further images, unless they are many.
+
+    Args:
+        number: the machine's cluster.
+        machine: (n,), the machine's cluster of every image.
+        n_new: how many clusters the machine found.
+        state: what the clusters are now.
+    """
+    members = np.flatnonzero(machine == number)
+    found: dict[int, npt.NDArray[np.int64]] = {}
+    for group in np.unique(state.group[members]).tolist():
+        part = members[state.group[members] == group]
+        corrections = group < n_new and bool(state.moved[part].all())
+        if not corrections or len(part) >= FEW_MOVED * len(members):
+            found[group] = part
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+# ------------------------------------------------------------------------------------------------ the files
+
+
+def _nowhere(answers: Sequence[Predicted]) -> None:
+    """For answers that nobody wants written."""
+
+
+def _writer(path: Path) -> AbstractContextManager[Write]:
+    """A file that takes the answers as they come, and is there when all of them are."""
+    writers = {".csv": _csv, ".jsonl": _lines, ".parquet": _parquet}
     write = writers.get(path.suffix.lower())
     if write is None:
         raise InputError(f"{path} has no ending that says how to write it; choose one of {', '.join(writers)}.")
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"{path} cannot be written; give a file in a folder that exists as {option('to')}.")
-    return lambda found: write(path, found)
+    if write is _parquet:
+        _pyarrow()
+    return _whole(path, write)
 
 
-def _write_csv(path: Path, found: Iterable[Predicted]) -> None:
+@contextmanager
+def _whole(path: Path, write: Callable[[Path], AbstractContextManager[Write]]) -> Iterator[Write]:
+    """Written beside the file and put in its place at the end, so that half of it is never there."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with write(part) as add:
+            yield add
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _csv(path: Path) -> Iterator[Write]:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(Predicted._fields)
-        for p in found:
-            cluster = "" if p.cluster is None else p.cluster
-            writer.writerow((p.image, p.name, cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)))
+        yield lambda answers: writer.writerows(
+            (p.image, p.name, p.cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)) for p in answers
+        )
 
 
-def _write_lines(path: Path, found: Iterable[Predicted]) -> None:
+@contextmanager
+def _lines(path: Path) -> Iterator[Write]:
     with path.open("w", encoding="utf-8") as file:
-        for p in found:
-            file.write(json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) + "\n")
+        yield lambda answers: file.writelines(
+            json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) + "\n"
+            for p in answers
+        )
 
 
-def _write_parquet(path: Path, found: Iterable[Predicted]) -> None:
+@contextmanager
+def _parquet(path: Path) -> Iterator[Write]:
+    pyarrow, parquet = _pyarrow()
+    kinds = (pyarrow.string(), pyarrow.string(), pyarrow.int64(), pyarrow.float64(), pyarrow.bool_(), pyarrow.bool_())
+    schema = pyarrow.schema(list(zip(Predicted._fields, kinds, strict=True)))
+    with parquet.ParquetWriter(path, schema) as writer:
+
+        def add(answers: Sequence[Predicted]) -> None:
+            if answers:
+                columns = [pyarrow.array(list(c), t) for c, t in zip(zip(*answers, strict=True), kinds, strict=True)]
+                writer.write_table(pyarrow.table(columns, schema=schema))
+
+        yield add
+
+
+def _pyarrow() -> tuple[Any, Any]:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise InputError("Writing Parquet needs pyarrow: pip install 'autonovel[tables]'.") from None
-    columns = list(zip(*found, strict=True)) or [() for _ in Predicted._fields]
-    table = pyarrow.table({name: list(values) for name, values in zip(Predicted._fields, columns, strict=True)})
-    parquet.write_table(table, path)
+    return pyarrow, parquet

@@ -16,7 +16,7 @@ from autonovel.errors import AutonovelWarning, InputError, option
 from autonovel.machine.device import Mode
 from autonovel.maths.counting import count_classes
 from autonovel.maths.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
-from autonovel.maths.known_space import principal_axes, unit
+from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.settings import Estimate
 
@@ -107,8 +107,7 @@ def estimate_from(
 def _ask_judges(
     known: Tensor, labels: npt.NDArray[np.int64], pile: Tensor, settings: Estimate, seed: int, kind: str
 ) -> ClassEstimate:
-    axes = principal_axes(torch.cat([known, pile]))
-    known, free = ((unit(part.float()) - axes.mean) @ axes.matrix for part in (known, pile))
+    known, free = components(known, pile)
     compact = torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(pile.device)
     if kind != "new":
         old = find_old(known, compact, free, seed=seed)

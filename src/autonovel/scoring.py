@@ -41,13 +41,17 @@ def score(
     mode, n_known = trained.mode, data.n_known
     hidden = np.flatnonzero(~data.is_labelled)
     actual = truth.labels[hidden]
-    # an answer may be a known class; what counts as discovered is then scored on the images that really are new
-    may_be_known = bool((places < n_known).any())
-    counted = actual >= n_known if may_be_known else np.ones(len(actual), dtype=bool)
+    # where known classes are among the images or the answers, what counts as discovered are the images that really are new
+    mixed = bool((places < n_known).any() or (actual < n_known).any())
+    counted = actual >= n_known if mixed else np.ones(len(actual), dtype=bool)
     result: dict[str, Any] = {}
     if counted.any():
         scores = metrics.clustering_scores(actual[counted], places[counted])
         result = {f"{name}_new": value for name, value in scores.items()}
+    if mixed:
+        result["pile"] = metrics.joint_scores(actual, places, n_known)
+        if counted.any():  # matched alone, new images that were called by one known name would be right
+            result["acc_new"] = result["pile"]["single"]["new"]
     among = places >= n_known
     # the classes that are there: new ones, and known ones where only some of their images were labelled
     present, compact = np.unique(actual[among], return_inverse=True)
@@ -61,8 +65,6 @@ def score(
     }
     result["confusion"] = table.tolist()
     result["confusion_classes"] = [truth.class_names[c] for c in present]
-    if may_be_known or (actual < n_known).any():
-        result["pile"] = metrics.joint_scores(actual, places, n_known)
     right = np.where(among, False, places == actual)
     right[among] = np.array([mapping[c] for c in predicted.tolist()], dtype=np.int64) == compact
     result["calibration_error"] = expected_calibration_error(torch.from_numpy(probability), torch.from_numpy(right))

@@ -83,7 +83,7 @@ class Training:
     """How the weights of a stage are trained."""
 
     epochs: int = 200
-    """Passes over the images of the stage; 0 takes what suits the data (stage joint)."""
+    """Passes over the images of the stage; 0 leaves the stage out (pretrain, supervised) or takes what suits the data (joint)."""
     batch: int = 128
     """Images in a step (before views are made of them); 0 takes what suits the data (stages supervised and joint)."""
     optimiser: Literal["sgd", "adam"] = "sgd"
@@ -148,8 +148,8 @@ class Pretrain(Training):
     """Stage 1: a representation from all images, without labels (or, for prototypical, from the labelled ones)."""
 
     method: str = "rotation"
-    """What is learned: rotation tells by how many quarter turns an image was rotated; simclr, moco and moco-v2 find the other
-    view of an image among others; prototypical runs episodes over the known classes; none skips the stage."""
+    """What is learned, without labels except for prototypical. Another method than the recipe's brings its own schedule, where
+    none is given."""
     ways: int = 20
     """Classes of an episode, for prototypical."""
     shots: int = 5
@@ -266,14 +266,27 @@ class Swap:
 
 
 @dataclass(frozen=True)
+class JointContrast:
+    """Settings of the contrast objective."""
+
+    temperature: float = 0.2
+    """Divides the cosines before the softmax."""
+    projection: int = 128
+    """Outputs of the projection in which views are compared."""
+    known_share: float = 0.5
+    """How much of the loss of a labelled image is to find the others of its class; the rest is to find its own other view."""
+    augment: Augment = Augment("resized", area=(0.4, 1.0), rotate=30.0, jitter=0.4, solarise=0.2)
+    """How images are varied, in place of the stage's own."""
+
+
+@dataclass(frozen=True)
 class Joint(Training):
     """Stage 3: known and new classes together."""
 
     objective: str = "pairs"
-    """pairs: the paper's pairwise loss. swap: swapped prediction of balanced cluster assignments."""
+    """What makes classes of the new images; auto takes what suits the pile."""
     pairs: str = "rank"
-    """The rule that says which two new images belong together: rank, soft, cosine, nearest, kmeans-batch or kmeans-all, or
-    MODULE:FUNCTION for one of your own, which takes an autonovel.pairs.PairInput."""
+    """The rule that says which two new images belong together, for objective pairs."""
     top_k: int = 5
     """Size of the sets of largest features that rank and soft compare; soft needs more, about 15."""
     pair_threshold: float = 0.85
@@ -296,6 +309,8 @@ class Joint(Training):
     """Known images in each batch; 0 takes them as they come in one shuffled pass over all images."""
     swap: Swap = Swap()
     """Settings of the swap objective."""
+    contrast: JointContrast = JointContrast()
+    """Settings of the contrast objective."""
 
     def ramp_at(self, epoch: int) -> float:
         """The ramp in epoch r (from 0): exp(-5 (1 - min(1, r / T))^2)."""

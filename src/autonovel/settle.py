@@ -19,6 +19,15 @@ SMALL_PHOTO, SMALL_SIDE, PHOTO_SIDE = 64, 112, 224
 """Images up to so many pixels are shown to a pre-trained network at the second size, larger ones at the third."""
 CPU_SIDE = 64
 """The largest side that a recipe which chooses for itself takes on a CPU: time grows with its square."""
+FEW_IMAGES = 10_000
+"""Up to so many images a space is learned by contrast; more of them teach heads that cluster."""
+CONTRAST_SIDES = (32, 64)
+"""The largest side for that, on a CPU and on a GPU. The 3x3 stem that it needs sees every pixel, so time grows fourfold."""
+CONTRAST_BATCH = 128
+CONTRAST_STEPS = 1600
+"""Few images take more passes than many: what counts is the number of steps."""
+CONTRAST_EPOCHS = (20, 400)
+"""The fewest and the most passes that come of it."""
 PACKAGED = "efficientnet-lite0"
 """The pre-trained network that needs no download."""
 
@@ -55,6 +64,7 @@ def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
     """The recipe with everything decided that it leaves to the data, and a sentence about each decision."""
     notes: list[str] = []
     recipe = _choose_method(recipe, facts, notes)
+    recipe = _choose_objective(recipe, facts, notes)
     model = _fit_model(recipe, facts, notes)
     batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
     supervised = replace(recipe.supervised, batch=recipe.supervised.batch or min(256, batch))
@@ -66,7 +76,7 @@ def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
 _LEFT_OPEN = {
     "model": ("backbone", "size", "width"),
     "supervised": ("batch",),
-    "joint": ("batch", "lr", "epochs"),
+    "joint": ("objective", "batch", "lr", "epochs"),
 }
 """What :func:`settle` may decide beside the method."""
 
@@ -115,6 +125,22 @@ def _choose_method(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
     return replace(recipe, method="scratch")
 
 
+def _choose_objective(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
+    """A space without clusters for few images, which are then grouped in it; heads that cluster for many."""
+    if recipe.joint.objective != "auto":
+        return recipe
+    few = recipe.method == "scratch" and facts.images <= FEW_IMAGES
+    if recipe.method == "scratch":
+        why = "few" if few else "enough"
+        what = "a space is learned by contrast and grouped at the end" if few else "heads that cluster are trained"
+        notes.append(f"{what}: {facts.images:,} images are {why} ({option('joint.objective')})")
+    return replace(recipe, joint=replace(recipe.joint, objective="contrast" if few else "swap"))
+
+
+def _contrasts(recipe: Recipe) -> bool:
+    return recipe.method == "scratch" and recipe.joint.objective == "contrast"
+
+
 def is_pretrained(backbone: str) -> bool:
     """Whether a backbone of this name comes with weights."""
     return backbone == PACKAGED or ":" in backbone or backbone.endswith(".safetensors")
@@ -127,24 +153,26 @@ def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
             model = replace(model, size=SMALL_SIDE if facts.side <= SMALL_PHOTO else PHOTO_SIDE)
         return replace(model, width=model.width or 64)
     chooses = model.backbone == "auto"
-    if chooses and not model.size and not facts.gpu and facts.side > CPU_SIDE:
-        model = replace(model, size=CPU_SIDE)
-        notes.append(
-            f"images are brought to {CPU_SIDE} pixels: larger ones take hours without a GPU ({option('model.size')})"
-        )
+    contrasts = _contrasts(recipe)
+    largest = CONTRAST_SIDES[facts.gpu] if contrasts else facts.side if facts.gpu else CPU_SIDE
+    if chooses and not model.size and facts.side > largest:
+        model = replace(model, size=largest)
+        why = "larger ones take much longer" if facts.gpu else "larger ones take hours without a GPU"
+        notes.append(f"images are brought to {largest} pixels: {why} ({option('model.size')})")
     side = model.size or facts.side
     why = f"images of {side} pixels"
     if chooses:
         if side <= 20 and facts.channels == 1:
             model, why = replace(model, backbone="small"), f"tiny grey images ({side} pixels)"
-        elif side <= 40:
+        elif side <= 40 or (contrasts and side <= 64):
             model, why = replace(model, backbone="resnet18"), f"small images ({side} pixels)"
         else:
             model = replace(model, backbone="resnet18-large")
     if model.width == 0:
         # a wide network on a CPU takes hours, and few images do not need it
         large = facts.gpu and facts.images >= 5000
-        model = replace(model, width=16 if model.backbone == "small" else 64 if large else 32)
+        narrow = model.backbone == "small" or (contrasts and not facts.gpu)
+        model = replace(model, width=16 if narrow else 64 if large else 32)
     if chooses or not recipe.model.width:
         network = f"network {model.backbone}, width {model.width}"
         flags = f"({option('model.backbone')}, {option('model.width')})"
@@ -153,14 +181,21 @@ def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
 
 
 def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Joint:
-    joint = recipe.joint
+    joint, contrasts = recipe.joint, _contrasts(recipe)
     if joint.batch == 0:
+        batch = min(batch, CONTRAST_BATCH) if contrasts else batch
         joint = replace(joint, batch=batch)
         notes.append(f"batches of {batch}: {facts.images:,} images ({option('joint.batch')})")
     if joint.lr == 0:
         joint = replace(joint, lr=LR_OF_512 * joint.batch / 512)
         notes.append(f"learning rate {joint.lr:g}: batches of {joint.batch} ({option('joint.lr')})")
-    if joint.epochs == 0:
+    if joint.epochs == 0 and contrasts:
+        steps = CONTRAST_STEPS // (2 if recipe.preset == "fast" else 1)
+        fewest, most = CONTRAST_EPOCHS
+        epochs = min(most, max(fewest, round(steps * joint.batch / facts.images)))
+        joint = replace(joint, epochs=epochs)
+        notes.append(f"{epochs} epochs of joint training: about {steps:,} steps ({option('joint.epochs')})")
+    elif joint.epochs == 0:
         # with few classes more epochs gained nothing (docs/method.md)
         few = (facts.new_classes or facts.known_classes) <= 10
         joint = replace(joint, epochs=(100 if few else 200) // (2 if recipe.preset == "fast" else 1))

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from autonovel.data.images import ImageSet
-from autonovel.data.loader import Images, put_on
+from autonovel.data.loader import Images, as_tensor, put_on, resize
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.models.consensus import Consensus
-from autonovel.models.feature_store import features_of
+from autonovel.models.feature_store import stream_features
 from autonovel.models.net import Net, Scores, from_description
 from autonovel.runs.folder import Run
 from autonovel.runs.upgrade import describe_network
 from autonovel.stages import numbered
 
-AT_ONCE = 4096
-"""Features that pass through the heads together."""
+AT_ONCE = 1024
+"""Images that pass through the network together."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,20 @@ def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Pa
 
 
 def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Path | None) -> Iterator[Scores]:
+    """What the network says of each part, on the device; of features that are kept, parts of another size."""
     if isinstance(net, Net) and net.identity:
-        found = features_of(net.as_backbone(), images, device=mode.device, precision=mode.precision, cache=cache)
-        for z in torch.from_numpy(found).to(mode.device).split(AT_ONCE):
-            joint, new = net.scores(z)
+        found = stream_features(net.as_backbone(), images, device=mode.device, precision=mode.precision, cache=cache)
+        for features in found:
+            z = torch.from_numpy(features).to(mode.device)
+            with torch.no_grad():  # each time: a generator may be left in the middle
+                joint, new = net.scores(z)
             yield Scores(z, joint[0], None if new is None else new[0])
         return
     for part in images:
         net.precision = mode.precision_for(part.shape[1])
-        yield net(part.to(mode.device))
+        with torch.no_grad():
+            scores = net(part.to(mode.device, non_blocking=True))
+        yield scores
 
 
 def answer_together(
@@ -108,6 +113,13 @@ class Trained:
     def answers(self, images: ImageSet) -> Answers:
         """What the network says of images of any size."""
         return answer(self.net, put_on(self.mode.device, images, size=self.size).chunks(), self.mode, self.cache)
+
+    def scores(self, parts: Iterable[npt.NDArray[np.uint8]]) -> Iterator[Scores]:
+        """What the network says of images, uint8 parts (m, h, w, c), in their order: parts on the device, not as they came."""
+        sized = (resize(as_tensor(part), self.size) for part in parts)
+        if self.mode.device.type == "cuda":  # from where the device fetches them without anyone waiting
+            sized = (part.pin_memory() for part in sized)
+        return _scores(self.net, sized, self.mode, self.cache)
 
 
 def restore(run: Run, mode: Mode, cache: Path | None = None) -> Trained:

@@ -68,6 +68,9 @@ def test_images_move_and_clusters_are_regrouped(finished: Path, call: Call) -> N
     assert moved.returncode == 0, moved.stderr
     assert len(moved.stdout.splitlines()) == 2
     assert next(p.cluster for p in load(finished).predictions if p.image == image) == 2
+    made = call("move", finished, "new", image)
+    assert made.returncode == 0, made.stderr
+    assert load(finished).clusters[-1].members.tolist() == [[p.image for p in run.predictions].index(image)]
     regrouped = call("regroup", finished, "--n-new", 2)
     assert regrouped.returncode == 0, regrouped.stderr
     assert sum(cluster.kind == "new" for cluster in load(finished).clusters) == 2

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autonovel.errors import InputError
-from autonovel.maths.contrastive import follow, info_nce, is_filled, nt_xent, push
+from autonovel.maths.contrastive import follow, info_nce, is_filled, labelled_nt_xent, nt_xent, push
 
 SEEDS = st.integers(0, 2**31)
 TEMPERATURES = st.sampled_from([0.07, 0.2, 0.5, 1.0])
@@ -24,6 +24,25 @@ def slow_nt_xent(first: list[list[float]], second: list[list[float]], temperatur
         partner = views[i + n if i < n else i - n]
         others = sum(math.exp(cosine(view, other) / temperature) for j, other in enumerate(views) if j != i)
         terms.append(-math.log(math.exp(cosine(view, partner) / temperature) / others))
+    return sum(terms) / len(terms)
+
+
+def slow_labelled(
+    first: list[list[float]], second: list[list[float]], labels: list[int], temperature: float, share: float
+) -> float:
+    views, n, terms = first + second, len(first), []
+    for i, view in enumerate(views):
+        others = sum(math.exp(cosine(view, other) / temperature) for j, other in enumerate(views) if j != i)
+
+        def missed(j: int, view: list[float] = view, others: float = others) -> float:
+            return -math.log(math.exp(cosine(view, views[j]) / temperature) / others)
+
+        partner = missed(i + n if i < n else i - n)
+        if labels[i % n] < 0:
+            terms.append(partner)
+            continue
+        alike = [missed(j) for j in range(2 * n) if j != i and labels[j % n] == labels[i % n]]
+        terms.append(share * sum(alike) / len(alike) + (1 - share) * partner)
     return sum(terms) / len(terms)
 
 
@@ -49,6 +68,40 @@ def test_nt_xent_agrees_with_the_loop(seed: int, n: int, d: int, temperature: fl
     expected = slow_nt_xent(first.tolist(), second.tolist(), temperature)
     assert nt_xent(first, second, temperature).item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
     assert nt_xent(7 * second, first, temperature).item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=SEEDS,
+    labels=st.lists(st.integers(-1, 2), min_size=1, max_size=8),
+    d=st.integers(1, 6),
+    temperature=TEMPERATURES,
+    share=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_the_labelled_contrast_agrees_with_the_loop(
+    seed: int, labels: list[int], d: int, temperature: float, share: float
+) -> None:
+    n = len(labels)
+    first, second = draw(seed, (n, d), (n, d))
+    found = labelled_nt_xent(first, second, torch.tensor(labels), temperature, share).item()
+    expected = slow_labelled(first.tolist(), second.tolist(), labels, temperature, share)
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    # an unlabelled batch, and a share of nothing for the class, leave SimCLR's loss
+    plain = nt_xent(first, second, temperature).item()
+    without = labelled_nt_xent(first, second, torch.full((n,), -1), temperature, share).item()
+    assert without == pytest.approx(plain, rel=1e-4, abs=1e-5)
+    if share == 0:
+        assert found == pytest.approx(plain, rel=1e-4, abs=1e-5)
+
+
+def test_the_labelled_contrast_has_a_gradient_everywhere() -> None:
+    for labels in ([0, 0, 1, -1], [-1] * 4, [2] * 4):
+        first, second = (part.requires_grad_() for part in draw(0, (4, 3), (4, 3)))
+        labelled_nt_xent(first, second, torch.tensor(labels), 0.2, 0.5).backward()
+        for part in (first, second):
+            assert part.grad is not None
+            assert part.grad.isfinite().all()
+            assert part.grad.abs().sum() > 0
 
 
 @settings(max_examples=60, deadline=None)

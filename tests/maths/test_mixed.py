@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from autonovel.maths.known_space import unit
-from autonovel.maths.mixed import _cut, _share, find_old, least_similar
+from autonovel.maths.known_space import unit, whitening
+from autonovel.maths.mixed import _cut, _draw, _share, find_old, least_similar
 
 
 def pile(
@@ -32,6 +32,10 @@ def test_old_images_are_found(hidden: int) -> None:
     assert found.share == pytest.approx(is_old.float().mean().item(), abs=0.1)
     assert found.is_old[is_old].float().mean() > 0.9
     assert found.is_old[~is_old].float().mean() < 0.1
+    truth = torch.arange(5).repeat_interleave(hidden)
+    labels_found = found.labels()[is_old]
+    assert (labels_found[labels_found >= 0] == truth[labels_found >= 0]).float().mean() > 0.98
+    assert torch.equal(found.labels() >= 0, found.is_old)
     assert "holds images of known classes" in found.sentence()
 
 
@@ -70,6 +74,24 @@ def test_single_images_do_not_break_it() -> None:
     points = unit(torch.randn(20, 6, generator=torch.Generator().manual_seed(0)))
     found = find_old(points[:4], torch.arange(4), points[4:])
     assert torch.isfinite(found.probability).all()
+
+
+def test_votes_are_those_of_a_loop_over_neighbours() -> None:
+    labelled, labels, free, _ = pile(4, 2, 10, distance=1.0)
+    draw = _draw(labelled, labels, free, torch.Generator().manual_seed(3), n_probes=0)
+    generator = torch.Generator().manual_seed(3)
+    known = torch.ones(len(labels), dtype=torch.bool)
+    for label in torch.randperm(4, generator=generator).tolist():
+        members = (labels == label).nonzero()[:, 0]
+        known[members[torch.randperm(80, generator=generator)[:16]]] = False
+    points = torch.cat([labelled[known], labelled[~known], free])
+    groups = torch.cat([labels[known], torch.full((len(points) - int(known.sum()),), -1)])
+    points = unit(points @ whitening(points, groups))
+    for row in range(0, len(free), 7):
+        place = len(points) - len(free) + row
+        near = (points @ points[place]).argsort(descending=True).tolist()
+        around = [int(groups[other]) for other in near if other != place][:20]
+        assert draw.votes[row].tolist() == [around.count(c) for c in range(4)]
 
 
 def test_share_counts_twice_what_lies_above_the_middle() -> None:

@@ -370,3 +370,13 @@ def test_convolution_in_bfloat16_has_the_gradients_of_float32(
     for got, expected in zip(*results, strict=True):
         assert got.dtype == torch.float32
         torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+
+
+def test_ranks_of_the_vggs_features_do_not_tie_in_bfloat16() -> None:
+    net = small_net("vgg", 32, 1, width=64)
+    net.precision = torch.bfloat16
+    net.train()
+    top = net.features((pictures(128, 32, 1) < 0.2).float()).topk(6).values
+    assert (top[:, 4] == top[:, 5]).float().mean() < 0.02
+    rounded = top.bfloat16()  # as they would come out of a last block in bfloat16
+    assert (rounded[:, 4] == rounded[:, 5]).float().mean() > 0.05

@@ -172,6 +172,41 @@ def test_lasso_on_the_map(open_tab: OpenTab, run: Run) -> None:
     card(page, 0).wait_for()
 
 
+@pytest.mark.parametrize("by", ["button", "key"])
+def test_a_cluster_out_of_what_the_lasso_selects(open_tab: OpenTab, run: Run, by: str) -> None:
+    page = open_tab(address="#/map")
+    box = page.locator("canvas").bounding_box()
+    left, top, right, bottom = box["x"] + 5, box["y"] + 5, box["x"] + box["width"] / 2, box["y"] + box["height"] - 5
+    page.locator(".legend a").first.wait_for()
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top)):
+        page.mouse.move(x, y, steps=3)
+    page.mouse.up()
+    shown = page.locator("#selection").inner_text()
+    count = int(shown.split()[0])
+    assert 0 < count < len(run.machine.images)
+    if by == "button":
+        page.get_by_role("button", name="New cluster").click()
+    else:
+        page.keyboard.press("c")
+    said(page, f"Made a cluster of {count} images.")
+    page.locator("#selection").wait_for(state="hidden")
+    page.locator(".legend a", has_text="new 5").wait_for()
+    made = load(run.path)
+    assert [entry["do"] for entry in made.edits] == ["move"]
+    assert len(made.state.members[5]) == count
+    page.keyboard.press("u")
+    said(page, "Undone.")
+    assert 5 not in load(run.path).state.marks
+    page.keyboard.press("r")
+    said(page, "Done again.")
+    page.keyboard.press("g")
+    page.keyboard.press("c")  # a place, here
+    card(page, 5).wait_for()
+    assert len(load(run.path).state.members[5]) == count
+
+
 def test_two_tabs(open_tab: OpenTab, run: Run) -> None:
     one = open_tab(allow="409")
     two = open_tab(beside=one)

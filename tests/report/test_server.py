@@ -193,6 +193,8 @@ def test_every_change_is_in_the_journal(client: Client, run: Run) -> None:
     verbs = ["name", "merge", "split", "move", "move", "mark", "mark", "undo", "redo"]
     assert [entry["do"] for entry in load(run.path).edits] == verbs
     assert client.edit(do="regroup", k=3, after=9).status == 200
+    number = max(c["number"] for c in client.edit(do="gather", images=[5, 8], after=10).json["clusters"])
+    assert load(run.path).state.members[number].tolist() == [5, 8]
 
 
 def test_two_tabs_do_not_overwrite_each_other(client: Client, run: Run) -> None:
@@ -237,6 +239,8 @@ def test_a_change_from_the_command_line_shows_on_the_page(client: Client, run: R
         {"do": "move", "images": [10**9], "to": 0},
         {"do": "move", "images": ["../../x"], "to": 0},
         {"do": "move", "images": [1], "to": None},
+        {"do": "gather", "images": []},
+        {"do": "gather", "images": [10**9]},
         {"do": "mark", "cluster": 0, "as": "nothing known"},
         {"do": "regroup", "k": 0},
         {"do": "undo"},

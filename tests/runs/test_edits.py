@@ -109,6 +109,32 @@ def test_a_split_does_not_depend_on_the_features_later(run: Run) -> None:
     assert load(run.path).labels.tolist() == before
 
 
+def test_images_that_get_a_cluster_of_their_own(run: Run) -> None:
+    number = run.state.next_number
+    before = run.state
+    run.move([1, 4], "new")
+    assert run.state.members[number].tolist() == [1, 4]
+    assert run.state.called(number) == f"new {number}"
+    assert run.state.moved[[1, 4]].all()
+    run.name(number, "heron").move([5], "heron").move([6], None)
+    assert run.state.members[number].tolist() == [1, 4, 5]
+    assert run.state.members[number + 1].tolist() == [6]
+    run.undo()
+    assert number + 1 not in run.state.marks
+    run.redo()
+    run.merge(number, number + 1)
+    assert run.state.members[number].tolist() == [1, 4, 5, 6]
+    run.move([7], "new")
+    assert run.state.members[number + 2].tolist() == [7]  # numbers are not given again
+    for _ in range(6):
+        run.undo()
+    assert np.array_equal(run.state.group, before.group)
+    run.name(0, "new").move([1], "new")  # which is a name like any other
+    assert 1 in run.state.members[0]
+    run.move([1], None)
+    assert run.state.members[max(run.state.marks)].tolist() == [1]
+
+
 def test_move_by_id_and_row(run: Run) -> None:
     run.move(["4.png", np.int64(2)], 2)
     assert run.clusters[2].members.tolist() == [0, 2, 4, 5, 6]

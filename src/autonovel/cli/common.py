@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from autonovel.arguments import check_arguments
 from autonovel.cli.flags import Given, Positional
 from autonovel.errors import InputError, option
-from autonovel.recipes import describe_recipes, get_recipe
+from autonovel.recipes import describe_recipes, get_recipe, is_file
 from autonovel.settings import Recipe
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class TrainingVerb:
     out: Path = Path("runs/autonovel")
     """The run folder. The same command with the same folder continues where it stopped."""
     recipe: str = ""
-    """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
+    """The recipe to start from (autonovel recipes lists them), or FILE.json. Every field of it is a flag of its own."""
     preset: Preset = "paper"
     """paper follows the text of the paper, reference its authors' code, fast takes a fraction of the time."""
     seed: int = 0
@@ -62,6 +62,8 @@ class TrainingVerb:
 
     def base(self, given: Given) -> Recipe:
         """The recipe to which the flags that were typed are added."""
+        if is_file(self.recipe_name) and "preset" in given:
+            raise InputError(f"The recipe {self.recipe_name} has its preset already; leave {option('preset')} out.")
         return get_recipe(self.recipe_name, self.preset)
 
     def check(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,17 +79,17 @@ class Split(EditVerb):
 
 @dataclass(frozen=True)
 class Move(EditVerb):
-    """Move images into another cluster."""
+    """Move images into another cluster, a known class or a cluster of their own."""
 
-    cluster: Positional[int]
-    """The cluster they belong to."""
+    cluster: Positional[str]
+    """Where they belong: the number or name of a cluster, a known class, or "new" for a cluster of their own."""
     images: Positional[tuple[str, ...]]
     """The images, as in the first column of predictions.csv."""
 
     def do(self) -> None:
         """Move them."""
         with self.edited() as run:
-            run.move(list(self.images), self.cluster)
+            run.move(list(self.images), int(self.cluster) if re.fullmatch(r"-?[0-9]+", self.cluster) else self.cluster)
 
 
 @dataclass(frozen=True)

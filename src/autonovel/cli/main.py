@@ -14,13 +14,13 @@ from importlib import import_module
 from typing import Any, Literal
 
 from autonovel.cli.common import TrainingVerb
-from autonovel.cli.flags import Flag, build, flags_of, overlay, read
+from autonovel.cli.flags import Flag, Given, build, flags_of, overlay, read
 from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
-from autonovel.methods.registry import CHOICES
-from autonovel.recipes import get_recipe
+from autonovel.methods.registry import CHOICES, described
+from autonovel.recipes import get_recipe, with_pretraining
 from autonovel.settings import Recipe
 
 VERBS = {
@@ -118,12 +118,17 @@ def _obey(words: list[str]) -> None:
     elif issubclass(kind := _verb(words[0]), TrainingVerb):
         given = read(words[0], words[1:], _flags(kind, Recipe()), SHORT)
         options = build(kind, given)
-        recipe = overlay(options.base(given), given)
+        recipe = _with_typed(options.base(given), given)
         with _joined(options.device):
             options.check()
             options.do(recipe)
     else:
         build(kind, read(words[0], words[1:], _flags(kind))).do()
+
+
+def _with_typed(recipe: Recipe, given: Given) -> Recipe:
+    """The recipe with the fields that were typed; another pre-training brings its own schedule, but what is typed counts."""
+    return overlay(with_pretraining(recipe, given.get("pretrain.method", recipe.pretrain.method)), given)
 
 
 def _verb(name: str) -> type[Any]:
@@ -142,9 +147,10 @@ def _flags(kind: type[Any], recipe: Recipe | None = None) -> list[Flag]:
 
 
 def _named(flag: Flag) -> Flag:
-    """A flag that names a method takes the names there are."""
-    names = tuple(CHOICES.get(flag.path, ()))
-    return replace(flag, kind=Literal[names]) if names else flag
+    """A flag that chooses by name takes the names there are, and says of each when to use it."""
+    names, lines = tuple(CHOICES.get(flag.path, ())), described().get(flag.path, {})
+    text = " ".join([flag.text, *(f"{name}: {line}." for name, line in lines.items())])
+    return replace(flag, kind=Literal[names] if names else flag.kind, text=text)
 
 
 def _help(verb: str, words: list[str]) -> str:
@@ -161,10 +167,11 @@ def _recipe_to_show(kind: type[Any], words: list[str]) -> Recipe | None:
     if not issubclass(kind, TrainingVerb):
         return None
     try:
-        options = build(kind, read("", words, _flags(kind, Recipe()), SHORT))
+        given = read("", words, _flags(kind, Recipe()), SHORT)
+        return _with_typed(build(kind, given).base(given), given)
     except InputError:
         options = kind()
-    return get_recipe(options.recipe_name, options.preset)
+        return get_recipe(options.recipe_name, options.preset)
 
 
 @contextmanager

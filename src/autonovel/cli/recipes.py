@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autonovel.cli.common import Preset, Verb
 from autonovel.cli.flags import Positional, flags_of
 from autonovel.errors import option
-from autonovel.methods.registry import CHOICES
+from autonovel.methods.registry import described
 from autonovel.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings import Recipe
 
@@ -30,9 +30,9 @@ class Recipes(Verb):
             return
         print(f"--recipe NAME (each in the presets {', '.join(PRESETS)}; all fields of one: autonovel recipes NAME)")
         _print_names(describe_recipes())
-        for path, entries in CHOICES.items():
+        for path, lines in described().items():
             print(f"\n{option(path)} NAME")
-            _print_names({name: "skip the stage" if entry is None else entry.line for name, entry in entries.items()})
+            _print_names(lines)
 
 
 def _print_names(lines: Mapping[str, str]) -> None:

@@ -33,6 +33,31 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     return F.cross_entropy(scores, partner)
 
 
+def labelled_nt_xent(first: Tensor, second: Tensor, labels: Tensor, temperature: float, known_share: float) -> Tensor:
+    """SimCLR's loss in which a labelled view looks for its class too (Khosla et al., 2020; Vaze et al., 2022).
+
+    Args:
+        first, second: (n, d), the same images in the same order.
+        labels: int64 (n,), -1 where unlabelled.
+        temperature: divides the cosines.
+        known_share: how much of a labelled view's loss is the mean over all other views of its class; the rest is its partner.
+
+    Returns:
+        The mean cross-entropy over all 2 n views.
+    """
+    n = len(first)
+    unit = F.normalize(torch.cat([first, second]).float(), dim=1)
+    itself = torch.eye(2 * n, dtype=torch.bool, device=unit.device)
+    found = (unit @ unit.T / temperature).masked_fill(itself, -torch.inf).log_softmax(1)
+    partner = torch.arange(2 * n, device=unit.device).roll(n)
+    alone = -found.gather(1, partner[:, None])[:, 0]
+    both = labels.repeat(2)
+    alike = (both[:, None] == both) & (both >= 0) & ~itself
+    # a labelled view has its partner beside it, so there is always someone to find
+    of_class = -torch.where(alike, found, 0.0).sum(1) / alike.sum(1).clamp(min=1)
+    return torch.where(both >= 0, known_share * of_class + (1 - known_share) * alone, alone).mean()
+
+
 def info_nce(queries: Tensor, keys: Tensor, queue: Tensor, temperature: float) -> Tensor:
     """MoCo's loss (He et al., 2020): each query finds the key of its own image among the keys of a queue.
 

@@ -59,6 +59,12 @@ def principal_axes(features: Tensor, components: int = COMPONENTS) -> Space:
     return Space(mean, axes.float())
 
 
+def components(*parts: Tensor) -> list[Tensor]:
+    """Each of `parts` (n_i, d), features of length 1, in the principal axes of all of them together."""
+    axes = principal_axes(torch.cat(parts))
+    return [(unit(part.float()) - axes.mean) @ axes.matrix for part in parts]
+
+
 def within_scatter(points: Tensor, groups: Tensor) -> Tensor:
     """Mean over all points of the outer product of (point - mean of its group); points of group -1 are left out."""
     points, groups = points[groups >= 0].double(), groups[groups >= 0]

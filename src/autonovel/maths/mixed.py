@@ -33,11 +33,17 @@ class OldImages:
     """The same share among images of known classes that were put into the pile whole; None with fewer than three classes."""
     mixed: bool
     """Whether the pile holds known classes."""
+    label: Tensor
+    """int64 (m,): the known class to which most of the labelled neighbours belong; means something for old images alone."""
 
     @property
     def is_old(self) -> Tensor:
         """bool (m,)"""
         return self.probability >= 0.5
+
+    def labels(self) -> Tensor:
+        """int64 (m,): the known class of each image that is old, -1 for the others."""
+        return torch.where(self.is_old, self.label, -1)
 
     def sentence(self) -> str:
         """What was decided and why, for a person."""
@@ -70,7 +76,9 @@ def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -
     for draw in draws:
         cut = _cut(draw.planted, draw.pile, min(max(excess, 0.02), 0.95))
         total += torch.sigmoid((draw.pile - cut) / width)
-    return OldImages(total / DRAWS, share, leak, excess > margin)
+    votes = sum(draw.votes for draw in draws)
+    assert isinstance(votes, Tensor)
+    return OldImages(total / DRAWS, share, leak, excess > margin, votes.argmax(1))
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,8 @@ class _Draw:
     pile: Tensor
     probe_labels: Tensor
     """int64, the class of each of the probes"""
+    votes: Tensor
+    """(m, n_known), how many neighbours of each image of the pile are labelled images of each class"""
 
 
 def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Generator, *, n_probes: int) -> _Draw:
@@ -95,8 +105,8 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
         planted[members[order[: max(1, round(PLANTED * len(members)))]]] = True
     known = ~(is_probe | planted)
     if not known.any():  # one image in every class: nothing can be held out
-        nothing = torch.zeros(1, device=pile.device)
-        return _Draw(nothing, nothing[:0], torch.zeros(len(pile), device=pile.device), labels[:0])
+        nothing, silent = torch.zeros(1, device=pile.device), torch.zeros(len(pile), len(classes), device=pile.device)
+        return _Draw(nothing, nothing[:0], silent[:, 0], labels[:0], silent)
     points = torch.cat([labelled[known], labelled[planted], labelled[is_probe], pile])
     groups = torch.full((len(points),), -1, device=points.device)
     groups[: int(known.sum())] = labels[known]
@@ -111,7 +121,12 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
     )
     score = of_known + 1e-3 * closeness
     _, plants, others, free = score.split([int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)])
-    return _Draw(plants, others, free, labels[is_probe])
+    around = groups[near[len(points) - len(pile) :]]
+    votes = torch.zeros(
+        len(pile), len(classes) + 1, device=pile.device
+    )  # the last column is that of unlabelled neighbours
+    votes.scatter_add_(1, around % (len(classes) + 1), torch.ones_like(around, dtype=votes.dtype))
+    return _Draw(plants, others, free, labels[is_probe], votes[:, :-1])
 
 
 def _share(scores: Tensor, planted: Tensor) -> float:

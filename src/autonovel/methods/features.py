@@ -15,7 +15,7 @@ from autonovel.methods.base import Look, Losses, Method, PileAnswer, Task
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.settings import Recipe, Training
-from autonovel.stages import ESTIMATE, Stage
+from autonovel.stages import ESTIMATE, Stage, before_estimate
 
 CHECKED = 10_000
 """In piles up to this size a number that was given is held against what the images look like; it takes as long again."""
@@ -76,5 +76,13 @@ def plan(recipe: Recipe, n_known: int) -> list[Stage]:
 
 
 def plan_after_training(recipe: Recipe, n_known: int) -> list[Stage]:
-    """Trained as usual, answered in the space."""
-    return [*autonovel.plan(recipe, n_known), Stage("features", KnownSpace)]
+    """Trained on these images, answered in the space.
+
+    An objective that makes no clusters learns the known classes itself and need not know the number of new ones, which is then
+    estimated from what it has learned.
+    """
+    stages = autonovel.plan(recipe, n_known)
+    *_, joint = stages
+    if joint.method is not None and not joint.method.needs_number:
+        stages = [*before_estimate(stages), joint, ESTIMATE]
+    return [*stages, Stage("features", KnownSpace)]

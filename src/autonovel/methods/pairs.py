@@ -26,7 +26,7 @@ class Pairs(JointObjective):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        self._rule, self._n_images = find_rule(self.settings.pairs), task.n_images
+        self._rule = find_rule(self.settings.pairs)
         self._clusters_pile = self.settings.pairs == "kmeans-all" and self.settings.pair_weight > 0
 
     def check(self, shape: tuple[int, ...]) -> None:
@@ -46,6 +46,7 @@ class Pairs(JointObjective):
 
     def prepare(self, net: Net) -> None:
         """Add a head for the new classes; extend that of the known ones if asked to."""
+        super().prepare(net)
         net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True))
         if self.settings.incremental and self._n_known:
             net.extend_known(self._n_new)
@@ -54,6 +55,7 @@ class Pairs(JointObjective):
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
         """Cluster the whole pile, if the rule asks for that and it is time."""
+        super().start_epoch(net, look, epoch)
         if self._clusters_pile and epoch % self.settings.pair_refresh == 0:
             index, device = torch.nonzero(look.labels < 0).flatten(), self.clusters.device
             found = kmeans(look.features(index).to(device), self._n_new, restarts=self.RESTARTS, seed=look.seed)
@@ -65,14 +67,14 @@ class Pairs(JointObjective):
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """All terms whose weight is not zero."""
-        s, labels = self.settings, seen.labels
+        s, labels = self.settings, self.labels_of(seen)
         is_labelled = labels >= 0
         features = net.features_of(seen.views)
         new_scores = [scores[0] for scores in net.head_of("new", features)]
         new = [scores.softmax(1) for scores in new_scores]
         losses: dict[str, Tensor] = {}
         if s.pair_weight:
-            same = self._rule(self._pair_input(features[0].detach(), seen))
+            same = self._rule(self._pair_input(features[0].detach(), labels, seen.index))
             losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_labelled)
         agreement = consistency(*new)
         if "known" in net.heads:
@@ -89,7 +91,7 @@ class Pairs(JointObjective):
             losses["consistency"] = ramp * s.consistency * agreement
         return losses
 
-    def _pair_input(self, features: Tensor, seen: Seen) -> PairInput:
+    def _pair_input(self, features: Tensor, labels: Tensor, index: Tensor) -> PairInput:
         s = self.settings
-        clusters = self.clusters[seen.index] if self._clusters_pile else torch.full_like(seen.labels, -1)
-        return PairInput(features, seen.labels < 0, clusters, self._n_new, s.top_k, s.pair_threshold)
+        clusters = self.clusters[index] if self._clusters_pile else torch.full_like(labels, -1)
+        return PairInput(features, labels < 0, clusters, self._n_new, s.top_k, s.pair_threshold)

@@ -31,20 +31,35 @@ class Entry(NamedTuple):
 
 PRETRAINING: Mapping[str, Entry | None] = {
     "none": None,
-    "rotation": Entry("rotation:Rotation", "tell by how many quarter turns an image was rotated: the paper's choice"),
+    "rotation": Entry(
+        "rotation:Rotation",
+        "tell by how many quarter turns an image was rotated: the paper's choice, with layer4 or more trained after it; not for "
+        "images that look alike when turned",
+    ),
     "simclr": Entry(
         "simclr:SimCLR",
-        "find the other view of an image in the batch: better raw features than rotation; wants large batches",
+        "find the other view of an image in the batch: the best raw features, with which heads alone go a long way; wants "
+        "large batches, and crops that keep the object",
     ),
-    "moco": Entry("moco:MoCo", "the same among a queue of earlier images: for small batches"),
+    "moco": Entry("moco:MoCo", "the same among a queue of earlier images: where memory allows only small batches"),
     "moco-v2": Entry("moco:MoCoV2", "moco with a deeper projection: the better of the two in the paper"),
-    "prototypical": Entry("prototypical:Prototypical", "episodes over many known classes with few images each"),
+    "prototypical": Entry(
+        "prototypical:Prototypical",
+        "episodes over the known classes: where they are many with few images each (OmniGlot)",
+    ),
 }
 """What ``--pretrain.method`` takes."""
 
 OBJECTIVES: Mapping[str, Entry] = {
-    "pairs": Entry("pairs:Pairs", "the paper's: which two images belong together is read off their strongest features"),
+    "pairs": Entry(
+        "pairs:Pairs",
+        "the paper's: which two images belong together is read off their strongest features; classes may differ in size",
+    ),
     "swap": Entry("swap:Swapped", "each view predicts the cluster of the other: more accurate where classes are even"),
+    "contrast": Entry(
+        "contrast:Contrasted",
+        "each view finds the other, a labelled one its class: a space without clusters, for few images (method scratch)",
+    ),
 }
 """What ``--joint.objective`` takes."""
 
@@ -58,12 +73,23 @@ PAIR_RULES: Mapping[str, str] = {
 }
 """What ``--joint.pairs`` takes, and when; the rules themselves are in ``autonovel.pairs``."""
 
+DEPTHS: Mapping[str, str] = {
+    "heads": "the heads alone: on features that tell classes apart already (pre-trained, simclr, moco), never after rotation",
+    "layer4": "the last block and the heads: the paper's choice, quick, and little of the first stage is forgotten",
+    "layer3": "the last two blocks: as good as layer4 in the paper, and slower",
+    "layer2": "the last three blocks: slower, and no better after rotation",
+    "layer1": "all blocks but the first convolution: best after simclr and moco in the paper, by 1 to 3 points",
+    "all": "everything: for swap, and wherever the first stage was skipped",
+}
+"""What ``train_from`` takes for our own networks, and when."""
+
 PLANS: Mapping[str, Entry] = {
     "auto": Entry("autonovel:plan", "features where they are at hand and the images large enough, otherwise scratch"),
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
     "features": Entry("features:plan", "groups on pre-trained features in the space that known classes teach: seconds"),
     "scratch": Entry(
-        "features:plan_after_training", "autonovel, answered in that space: for small piles without photographs"
+        "features:plan_after_training",
+        "a network of its own, answered in that space: for small piles without photographs",
     ),
     "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
 }
@@ -75,6 +101,16 @@ CHOICES: Mapping[str, Mapping[str, Entry | None]] = {
     "joint.objective": OBJECTIVES,
 }
 """The settings that name a method, each with what it takes."""
+
+
+def described() -> dict[str, dict[str, str]]:
+    """Every setting that chooses by name: what it takes, each with a line that says when to take it."""
+    by_name = {
+        setting: {name: "skip the stage" if entry is None else entry.line for name, entry in entries.items()}
+        for setting, entries in CHOICES.items()
+    }
+    own = {"MODULE:FUNCTION": "a rule of your own, which takes an autonovel.pairs.PairInput"}
+    return by_name | {"joint.pairs": {**PAIR_RULES, **own}, "joint.train_from": dict(DEPTHS)}
 
 
 def find(kind: Mapping[str, Any], name: str, flag: str) -> Any:

@@ -61,6 +61,7 @@ class Swapped(JointObjective):
 
     def prepare(self, net: Net) -> None:
         """Add the clustering heads and the over-clustering ones, and what is remembered of earlier batches."""
+        super().prepare(net)
         swap = self.settings.swap
         self._add_heads(net, "new", self._n_new)
         if swap.over_factor:
@@ -100,14 +101,15 @@ class Swapped(JointObjective):
         features = net.features_of(seen.views)
         known = net.head_of("known", features) if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
-        is_labelled = seen.labels >= 0
+        labels = self.labels_of(seen)
+        is_labelled = labels >= 0
         losses: dict[str, Tensor] = {}
         entropy, divergence = seen.views[0].new_zeros(()), seen.views[0].new_zeros(())
         for kind in kinds:
             scores = net.head_of(kind, features)
             log_p = [logits.log_softmax(2) for logits in _joined(known, scores)]
             found = self._targets(kind, scores, ~is_labelled)
-            losses[kind] = self._swapped(log_p, found, seen.labels) / len(kinds)
+            losses[kind] = self._swapped(log_p, found, labels) / len(kinds)
             if swap.mean_entropy:
                 entropy = entropy + self._entropy(scores, ~is_labelled) / len(kinds)
             if swap.divergence and known is not None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import hashlib
 import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from autonovel.chance import make_key
 from autonovel.data.augment import make_view, to_float
 from autonovel.errors import InputError
 from autonovel.machine import cpu
+from autonovel.machine.ahead import ahead
 from autonovel.models.backbones import Backbone
 from autonovel.models.layers import Conv2d, Folds, Linear
 from autonovel.settings import Augment
@@ -44,6 +47,8 @@ _UNUSED_DAYS = 30
 _FLUSH_SECONDS = 60.0
 _CHUNK = {"cpu": 256, "cuda": 2048}
 """Images that are looked up together, and after which progress is told."""
+_HASHED_ALONE = 2**22
+"""Up to so many bytes are not worth the trouble of several threads."""
 _PIXELS = {"cpu": 8 * 224 * 224, "cuda": 256 * 224 * 224}
 """Pixels of a batch. On a CPU its largest map then stays in the caches and below what the allocator gives back at once."""
 
@@ -74,36 +79,64 @@ def features_of(
     Returns:
         float32 (n, d), or (n, views, d) with views.
     """
+    rows: list[Features] = []
+    for part in stream_features(
+        backbone, images, device=device, precision=precision, cache=cache, views=views, augment=augment
+    ):
+        rows.append(part)
+        if progress is not None:
+            progress(sum(map(len, rows)))
+    shape = (backbone.n_features,) if not views else (views, backbone.n_features)
+    return np.concatenate(rows) if rows else np.empty((0, *shape), np.float32)
+
+
+def stream_features(
+    backbone: Backbone,
+    images: Chunk | Iterable[Chunk],
+    *,
+    device: torch.device,
+    precision: torch.dtype = torch.float32,
+    cache: Path | None = None,
+    views: int = 0,
+    augment: Augment = VIEWS,
+) -> Iterator[Features]:
+    """As :func:`features_of`, part by part in the order of the images, each as soon as it is there."""
     if backbone.statistics is None or not backbone.identity:
         raise ValueError("Only the features of a pre-trained backbone can be kept.")
     network: _Network | None = None
-    rows: list[Features] = []
     store: _Store | None = None
     shape = (backbone.n_features,) if not views else (views, backbone.n_features)
-    for chunk in _chunks(images, _CHUNK[device.type]):
+    chunks = _with_digests(images, _CHUNK[device.type])
+    for chunk, digests in ahead(chunks) if device.type == "cuda" else chunks:
         if store is None:
-            made = (backbone.identity, chunk.shape[1:3], str(precision), views, augment if views else None)
+            made = (backbone.identity, tuple(chunk.shape[1:3]), str(precision), views, augment if views else None)
             store = _Store(cache, repr(made), int(np.prod(shape)))
-        digests = [_digest(image) for image in chunk]
         missing = {digest: row for row, digest in enumerate(digests) if digest not in store}
         if missing:
             network = network or _Network(backbone, device, precision)
             wanted = list(missing.values())
-            store.add(list(missing), network(chunk[wanted], list(missing), views, augment).reshape(len(wanted), -1))
-        rows.append(np.stack([store[digest] for digest in digests]).reshape(-1, *shape))
-        if progress is not None:
-            progress(sum(map(len, rows)))
+            some = chunk if len(wanted) == len(chunk) else chunk[wanted]
+            store.add(list(missing), network(some, list(missing), views, augment).reshape(len(wanted), -1))
+        yield np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
     if store is not None:
         store.close()
-    return np.concatenate(rows) if rows else np.empty((0, *shape), np.float32)
 
 
-def _chunks(images: Chunk | Iterable[Chunk], size: int) -> Iterator[npt.NDArray[np.uint8]]:
+def _with_digests(images: Chunk | Iterable[Chunk], size: int) -> Iterator[tuple[Chunk, list[bytes]]]:
+    """The images in parts, where they are, with what each is found by."""
     parts = [images] if isinstance(images, np.ndarray | Tensor) else images
     for part in parts:
-        for start in range(0, len(part), size):
+        for start in range(0, max(1, len(part)), size):
             chunk = part[start : start + size]
-            yield np.ascontiguousarray(chunk.cpu().numpy() if isinstance(chunk, Tensor) else chunk)
+            pixels = np.ascontiguousarray(chunk.cpu().numpy() if isinstance(chunk, Tensor) else chunk)
+            many = pixels.nbytes > _HASHED_ALONE
+            yield chunk, list(_hashing().map(_digest, pixels) if many else map(_digest, pixels))
+
+
+@functools.cache
+def _hashing() -> Executor:
+    """Threads that compute digests, which needs no hold of Python: one passes a gigabyte a second, a GPU takes several."""
+    return ThreadPoolExecutor(min(8, os.cpu_count() or 1))
 
 
 def _digest(image: npt.NDArray[np.uint8]) -> bytes:
@@ -126,8 +159,8 @@ class _Network:
                 layer.to(precision)  # once, instead of in every pass
         self.blocks: nn.Module = blocks.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def __call__(self, images: npt.NDArray[np.uint8], digests: list[bytes], views: int, augment: Augment) -> Features:
-        pixels = torch.from_numpy(images)
+    def __call__(self, images: Chunk, digests: list[bytes], views: int, augment: Augment) -> Features:
+        pixels = torch.from_numpy(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
         index = torch.tensor([int.from_bytes(digest[:4], "little") for digest in digests])
         count = torch.get_num_threads() if self.device.type == "cpu" else 1
         size = max(1, _PIXELS[self.device.type] // (images.shape[1] * images.shape[2]))
@@ -135,7 +168,7 @@ class _Network:
 
         def compute(part: slice) -> Tensor:
             with torch.inference_mode():
-                some, which = pixels[part].to(self.device), index[part].to(self.device)
+                some, which = (rows[part].to(self.device, non_blocking=True) for rows in (pixels, index))
                 if not views:
                     return self._features(to_float(some))
                 key = torch.tensor(make_key("views"), device=self.device)
@@ -145,12 +178,12 @@ class _Network:
         parts = [slice(start, start + size) for start in range(0, len(images), size)]
         # whole images side by side: threads that share one image wait for each other at the end of every layer
         found = cpu.single_threads(count).map(compute, parts) if count > 1 else map(compute, parts)
-        return torch.cat(list(found)).numpy()
+        return torch.cat(list(found)).cpu().numpy()  # in the end: a GPU is not to wait after every batch
 
     def _features(self, x: Tensor) -> Tensor:
         x = ((x - self.mean) / self.std).to(self.precision)
         found: Tensor = self.blocks(x.contiguous(memory_format=torch.channels_last))
-        return found.float().cpu()
+        return found.float()
 
 
 class _Store:

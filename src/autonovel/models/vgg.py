@@ -10,16 +10,19 @@ from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, Chain
 
 
-def _block(inputs: int, outputs: int, *, pool: bool) -> Chain:
-    layers: list[nn.Module] = [Conv2d(inputs, outputs, 3, padding=1), BatchNorm(outputs)]
+def _block(inputs: int, outputs: int, *, pool: bool, exact: bool = False) -> Chain:
+    layers: list[nn.Module] = [Conv2d(inputs, outputs, 3, padding=1), BatchNorm(outputs, exact=exact)]
     # the largest value before or after ReLU is the same one, and after pooling there are a quarter as many
     return Chain(*layers, *([nn.MaxPool2d(2)] if pool else []), nn.ReLU())
 
 
 def vgg(channels: int, width: int, size: int) -> tuple[Chain, int]:
-    """Four convolution blocks 'layer1' .. 'layer4' (width, 2, 4 and 4 times width), each halving the image; flattened."""
+    """Four convolution blocks 'layer1' .. 'layer4' (width, 2, 4 and 4 times width), each halving the image; flattened.
+
+    The last one is normalised and pooled in float32, so that ranks of features do not tie.
+    """
     widths = [width, 2 * width, 4 * width, 4 * width]
-    return _stack(channels, widths, size, pools=4)
+    return _stack(channels, widths, size, pools=4, exact=True)
 
 
 def small(channels: int, width: int, size: int) -> tuple[Chain, int]:
@@ -31,11 +34,12 @@ def small(channels: int, width: int, size: int) -> tuple[Chain, int]:
     return _stack(channels, widths, size, pools=pools)
 
 
-def _stack(channels: int, widths: list[int], size: int, *, pools: int) -> tuple[Chain, int]:
+def _stack(channels: int, widths: list[int], size: int, *, pools: int, exact: bool = False) -> tuple[Chain, int]:
     blocks: OrderedDict[str, nn.Module] = OrderedDict()
     inputs, side = channels, size
     for number, outputs in enumerate(widths):
-        blocks[f"layer{number + 1}"] = _block(inputs, outputs, pool=number < pools)
+        last = number == len(widths) - 1
+        blocks[f"layer{number + 1}"] = _block(inputs, outputs, pool=number < pools, exact=exact and last)
         inputs, side = outputs, side // 2 if number < pools else side
     blocks["pool"] = nn.Flatten()
     return Chain(blocks), inputs * side * side

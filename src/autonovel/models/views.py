@@ -45,15 +45,16 @@ class BatchNorm(PerView):
     """Batch normalisation of (n, c) or (n, c, h, w), with a mean and variance for each view.
 
     The running statistics take in one view after the other, as if each had passed alone. Where several processes share a
-    batch (``share``), the statistics are those of all its images.
+    batch (``share``), the statistics are those of all its images. What comes out has the precision of what came in, or with
+    ``exact`` float32: of features that are compared one by one, a fifth would tie in bfloat16.
     """
 
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, channels: int, *, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
+    def __init__(self, channels: int, *, momentum: float = 0.1, epsilon: float = 1e-5, exact: bool = False) -> None:
         super().__init__()
-        self.momentum, self.epsilon = momentum, epsilon
+        self.momentum, self.epsilon, self.exact = momentum, epsilon, exact
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
@@ -62,6 +63,7 @@ class BatchNorm(PerView):
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """Normalise; in training by the batch's own statistics."""
+        x = x.float() if self.exact else x
         if self.training and (torch.compiler.is_compiling() or self.share is not None):
             return self._in_sums(x, views)
         if self.training and views > 1:

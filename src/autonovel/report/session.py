@@ -59,6 +59,11 @@ class Session:
         return hashlib.sha256(b"\n".join(parts)).hexdigest()[:16]
 
     @cached_property
+    def count(self) -> int:
+        """How many unlabelled images there are."""
+        return len(self.run.machine.images)
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """What every unlabelled image is called on the page: its path below what was given, else its id."""
         return shown_names(self.run)
@@ -72,7 +77,7 @@ class Session:
     def cells(self) -> npt.NDArray[np.int32]:
         """For every unlabelled image its cell on the contact sheets, counted through; -1 where it has none."""
         thumbnails = self.run.thumbnails
-        cells = np.full(len(self.names), -1, dtype=np.int32)
+        cells = np.full(self.count, -1, dtype=np.int32)
         if thumbnails is not None and len(self._sources):
             place = np.full(len(self.run.images), -1, dtype=np.int32)
             place[thumbnails.rows] = np.arange(thumbnails.count, dtype=np.int32)
@@ -87,7 +92,7 @@ class Session:
             edits = len(self.run.edits)
             if self._seen is None or self._seen.edits != edits:
                 clusters = shown_clusters(self.run, self._seen.clusters if self._seen is not None else ())
-                group = np.zeros(len(self.names), dtype=np.int32)
+                group = np.zeros(self.count, dtype=np.int32)
                 for cluster in clusters:
                     group[cluster.rows] = cluster.number
                 self._seen = _Seen(edits, clusters, group)
@@ -105,7 +110,7 @@ class Session:
                 "edits": seen.edits,
                 "undo": bool(done),
                 "redo": bool(undone),
-                "images": len(self.names),
+                "images": self.count,
                 "known": list(self.run.state.known),
                 "sheets": None
                 if thumbnails is None
@@ -200,7 +205,7 @@ class Session:
     # Pictures
 
     def _check(self, row: int) -> None:
-        if not 0 <= row < len(self.names):
+        if not 0 <= row < self.count:
             raise KeyError(row)
 
     def sheet(self, number: int) -> bytes:
@@ -246,6 +251,8 @@ class Session:
                     to if isinstance(to, str) else _number(wish, "to"),
                     after=after,
                 )
+            elif verb == "gather":  # into a cluster of their own, whatever other classes are called
+                self.run.move(_numbers(wish, "images", at_least=1), None, after=after)
             elif verb == "mark":
                 self.run.mark(_number(wish, "cluster"), _text(wish, "as"), after=after)
             elif verb == "regroup":

@@ -149,20 +149,22 @@ def split(state: State, cluster: int, k: int, features: npt.NDArray[np.floating]
     }
 
 
-def move(state: State, images: Iterable[str | int] | str | int, to: int | str, ids: Sequence[str]) -> Entry:
-    """Put images into a cluster or a known class."""
+def move(state: State, images: Iterable[str | int] | str | int, to: int | str | None, ids: Sequence[str]) -> Entry:
+    """Put images into a cluster, a known class or (None, and "new" unless a class is called so) a cluster of their own."""
     asked: list[str | int] = list(images) if isinstance(images, Iterable) and not isinstance(images, str) else [images]
     if not asked:
         raise InputError("There are no images to move; give their ids or rows.")
     row_of = {image: row for row, image in enumerate(ids)} if any(isinstance(image, str) for image in asked) else {}
     rows = sorted({_row(image, row_of, len(ids)) for image in asked})
+    if to is None or (to == "new" and to not in state.known and to not in map(state.called, state.marks)):
+        return {"do": "move", "rows": rows, "cluster": state.next_number, "new": True}
     if not isinstance(to, str):
         return {"do": "move", "rows": rows, "cluster": _cluster(state, to)}
     if to in state.known:
         return {"do": "move", "rows": rows, "known": to}
     if called := [number for number in state.marks if state.called(number) == to]:
         return {"do": "move", "rows": rows, "cluster": called[0]}
-    raise InputError(f"There is no class {to!r}; give the number of a cluster, its name or a known class.")
+    raise InputError(f"There is no class {to!r}; give the number of a cluster, its name, a known class or 'new'.")
 
 
 def mark(state: State, cluster: int, what: str) -> Entry:

@@ -217,8 +217,15 @@ class Run(RunFiles):
         """Divide a cluster into k by its features; the largest part keeps number and name."""
         return self._edit(after, lambda state: verbs.split(state, cluster, k, self.features))
 
-    def move(self, images: Iterable[str | int] | str | int, to: int | str, *, after: int | None = None) -> Run:
-        """Put images, by id or row of predictions.csv, into a cluster (number or name) or a known class (name)."""
+    def move(self, images: Iterable[str | int] | str | int, to: int | str | None, *, after: int | None = None) -> Run:
+        """Put images, by id or row of predictions.csv, elsewhere.
+
+        Args:
+            images: which ones.
+            to: the number or name of a cluster, the name of a known class, or "new" for a cluster of their own (None where
+                a class is called "new").
+            after: number of edits the caller knows of, as in :meth:`name`.
+        """
         return self._edit(after, lambda state: verbs.move(state, images, to, self.machine.images))
 
     def mark(self, cluster: int, what: str, *, after: int | None = None) -> Run:

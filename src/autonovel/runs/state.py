@@ -194,7 +194,11 @@ def _move(state: State, entry: Entry) -> State:
     group, moved = state.group.copy(), state.moved.copy()
     group[entry["rows"]] = entry["cluster"] if "cluster" in entry else -1 - state.known.index(entry["known"])
     moved[entry["rows"]] = True
-    return replace(state, group=group, moved=moved)
+    if not entry.get("new"):
+        return replace(state, group=group, moved=moved)
+    number = entry["cluster"]
+    marks = {**state.marks, number: Mark("new")}
+    return replace(state, group=group, moved=moved, marks=marks, next_number=max(state.next_number, number + 1))
 
 
 def _mark(state: State, entry: Entry) -> State:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import numpy as np
@@ -82,7 +84,7 @@ def read_thumbnails(run: RunFiles) -> Thumbnails | None:
 
 
 def write_thumbnails(run: RunFiles, images: npt.NDArray[np.uint8], *, at_most: int = AT_MOST) -> None:
-    """Write the contact sheets, one at a time; uses predictions.csv and images.csv where they are there.
+    """Write the contact sheets, a few at a time; uses predictions.csv and images.csv where they are there.
 
     Args:
         run: the folder.
@@ -91,10 +93,15 @@ def write_thumbnails(run: RunFiles, images: npt.NDArray[np.uint8], *, at_most: i
     """
     rows = _chosen(_groups(run, len(images)), at_most)
     cells = COLUMNS**2
-    for number, start in enumerate(range(0, len(rows), cells)):
-        part = rows[start : start + cells]
+
+    def write(number: int) -> None:
+        part = rows[number * cells : (number + 1) * cells]
         with run.whole(_sheet_name(number)) as path:
             _draw(images[part]).save(path, "JPEG", quality=QUALITY)
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 16)) as threads:  # Pillow lets others work while it encodes
+        for _ in threads.map(write, range(-(-len(rows) // cells))):
+            pass
     run.write_array(ORDER, rows)
     run.write_json(
         INDEX, {"count": len(rows), "side": SIDE, "columns": COLUMNS}

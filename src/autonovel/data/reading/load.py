@@ -68,12 +68,12 @@ def load_parts(
     if supervised:
         notes += _check_classes(labels, parts[0].origin)
     _check_unlabelled(labels.count(None), least, problems, parts[-1].origin)
-    notes += _remarks(problems, labels.count(None))
+    notes += remarks(problems, labels.count(None))
     names = parts[0].class_names or order_of_classes(label for label in labels if label is not None)
     number = {name: position for position, name in enumerate(names)}
     compact = np.array([UNKNOWN if label is None else number[label] for label in labels], dtype=np.int64)
     from_files = any(part.sources for part in parts)
-    found = ImageSet(images, compact, tuple(_distinct(ids)), tuple(names), tuple(sources) if from_files else ())
+    found = ImageSet(images, compact, tuple(distinct(ids)), tuple(names), tuple(sources) if from_files else ())
     return Loaded(found, problems, notes)
 
 
@@ -130,7 +130,7 @@ def _check_unlabelled(count: int, least: int, problems: Sequence[Problem], where
     )
 
 
-def _remarks(problems: Sequence[Problem], n_unlabelled: int) -> list[str]:
+def remarks(problems: Sequence[Problem], n_unlabelled: int) -> list[str]:
     """Sentences that count what was left out and what was merely noticed."""
     copies = sum(problem.copy for problem in problems)
     left_out = [problem for problem in problems if problem.left_out and not problem.copy]
@@ -148,7 +148,7 @@ def _remarks(problems: Sequence[Problem], n_unlabelled: int) -> list[str]:
     return notes
 
 
-def _distinct(ids: Sequence[str]) -> list[str]:
+def distinct(ids: Sequence[str]) -> list[str]:
     """The ids, with a number added to those that occur again."""
     if len(set(ids)) == len(ids):
         return list(ids)

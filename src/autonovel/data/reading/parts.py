@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Protocol
@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.data.images import Source
-from autonovel.data.reading.decode import Header, UnusableImageError, as_image, peek, to_pixels
+from autonovel.data.reading.decode import Form, Header, UnusableImageError, as_image, peek, to_pixels
 from autonovel.data.reading.folder import Files
 from autonovel.data.reading.problems import Problem
+from autonovel.data.reading.stream import Decoded, stream_files
 from autonovel.data.reading.workers import PixelFile, Progress, Verdict, decode_files, fingerprint
 
 
@@ -129,6 +130,10 @@ class FileReader:
         """Decodes in several processes."""
         paths = [self._paths[position] for position in job.positions]
         return decode_files(paths, job.rows, job.target, workers=job.workers, progress=job.progress)
+
+    def stream(self, positions: Sequence[int], form: Form) -> Iterator[Decoded]:
+        """Decodes in several processes, part by part and in the order of the positions."""
+        return stream_files([self._paths[position] for position in positions], form)
 
 
 class ItemReader:

@@ -7,6 +7,7 @@ worker down.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -75,13 +76,18 @@ def decode_files(
     size = max(1, min(64, len(paths) // (4 * workers)))
     starts = range(0, len(paths), size)
     chunks = [Chunk(list(rows[first : first + size]), list(paths[first : first + size])) for first in starts]
-    alone = len(paths) <= FEW or workers == 1 or not sys.executable
+    alone = is_few(len(paths)) or workers == 1
     verdicts: dict[int, Verdict] = {}
     for chunk, answers in _decode_here(chunks, target) if alone else _decode_in_workers(chunks, target, workers):
         verdicts.update(zip(chunk.rows, answers, strict=True))
         if progress is not None:
             progress(len(verdicts), len(paths))
     return [verdicts[row] for row in rows]
+
+
+def is_few(n_files: int) -> bool:
+    """Whether this process decodes so many files faster than worker processes start."""
+    return n_files <= FEW or not sys.executable
 
 
 def available_cores() -> int:
@@ -135,47 +141,64 @@ def _decode_in_workers(
     chunks: Sequence[Chunk], target: PixelFile, workers: int
 ) -> Iterator[tuple[Chunk, list[Verdict]]]:
     """Each chunk with its verdicts, in the order in which the workers finish them."""
-    waiting: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
-    finished: queue.SimpleQueue[tuple[Chunk, list[Verdict]] | BaseException] = queue.SimpleQueue()
-    for chunk in chunks:
-        waiting.put(chunk)
-    clients = [_Worker(target) for _ in range(min(workers, len(chunks)))]
-    threads = [threading.Thread(target=_feed, args=(client, waiting, finished), daemon=True) for client in clients]
     unwritten = 0
-    try:
-        for thread in threads:
-            thread.start()
-        with target.path.open("r+b") as file:
-            for _ in chunks:
-                answer = finished.get()
-                if isinstance(answer, BaseException):
-                    raise answer
-                yield answer
-                # This process is idle while the workers decode: it makes the system write their pixels to disk.
-                unwritten += len(answer[0].rows) * target.form.n_bytes
-                if unwritten >= _WRITE_EVERY:
-                    os.fsync(file.fileno())
-                    unwritten = 0
-    finally:
-        for client in clients:
-            client.stop()
+    with Decoders(target, min(workers, len(chunks))) as decoders, target.path.open("r+b") as file:
+        for chunk in chunks:
+            decoders.give(chunk)
+        for _ in chunks:
+            chunk, verdicts = decoders.take()
+            yield chunk, verdicts
+            # This process is idle while the workers decode: it makes the system write their pixels to disk.
+            unwritten += len(chunk.rows) * target.form.n_bytes
+            if unwritten >= _WRITE_EVERY:
+                os.fsync(file.fileno())
+                unwritten = 0
 
 
-def _feed(
-    worker: _Worker,
-    waiting: queue.SimpleQueue[Chunk],
-    finished: queue.SimpleQueue[tuple[Chunk, list[Verdict]] | BaseException],
-) -> None:
-    """Hand chunks to one worker until none is left."""
-    try:
-        while True:
-            try:
-                chunk = waiting.get_nowait()
-            except queue.Empty:
-                return
-            finished.put((chunk, worker.decode(chunk)))
-    except BaseException as error:
-        finished.put(error)
+class Decoders:
+    """Some worker processes that decode into one pixel file; to be used as a context.
+
+    Args:
+        target: the pixel file.
+        workers: how many processes.
+    """
+
+    def __init__(self, target: PixelFile, workers: int) -> None:
+        self._waiting: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[Chunk, list[Verdict]] | BaseException] = queue.SimpleQueue()
+        self._workers = [_Worker(target) for _ in range(workers)]
+
+    def __enter__(self) -> Decoders:
+        for worker in self._workers:
+            threading.Thread(target=self._feed, args=(worker,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(queue.Empty):  # of those that nobody waits for any more
+            while True:
+                self._waiting.get_nowait()
+        for worker in self._workers:
+            self._waiting.put(None)
+            worker.stop()
+
+    def give(self, chunk: Chunk) -> None:
+        """Hand over a chunk to whichever worker is free first."""
+        self._waiting.put(chunk)
+
+    def take(self) -> tuple[Chunk, list[Verdict]]:
+        """Wait for the next chunk that is finished, and what came of its files."""
+        answer = self._finished.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _feed(self, worker: _Worker) -> None:
+        """Hand chunks to one worker until there are no more."""
+        try:
+            while (chunk := self._waiting.get()) is not None:
+                self._finished.put((chunk, worker.decode(chunk)))
+        except BaseException as error:
+            self._finished.put(error)
 
 
 class _Worker:

@@ -56,6 +56,12 @@ export async function move(rows = [...store.images]) {
   if (await edit({ do: "move", images: rows, to }, said)) clearSelection();
 }
 
+/** Make a cluster of the selected images. */
+export async function gather(rows = [...store.images]) {
+  if (!rows.length) return notice("Select images to make a cluster of them (on the map, or with x).");
+  if (await edit({ do: "gather", images: rows }, `Made a cluster of ${count(rows.length, "image")}.`)) clearSelection();
+}
+
 /** Group the images of all new classes again, into another number of them. */
 export async function regroup() {
   const found = store.run.clusters.filter((one) => one.kind === "new");

@@ -56,6 +56,7 @@ function drawSelection() {
   if (images) {
     parts.push(h("span", {}, `${count(images, "image")} selected`));
     parts.push(button("Move to…", () => actions.move(), "primary"));
+    parts.push(button("New cluster", () => actions.gather()));
   }
   bar.replaceChildren(...parts, button("Clear", clearSelection));
 }
@@ -78,6 +79,7 @@ function onKey(event) {
   else if (event.key === "u") undo();
   else if (event.key === "r") redo();
   else if (event.key === "v") actions.move();
+  else if (event.key === "c") actions.gather();
   else return void view?.key(event);
   if (event.key !== "g") waitsForPlace = 0;
   event.preventDefault();

@@ -1,0 +1,73 @@
+"""A space for known and new classes, without clusters: each view finds its partner, a labelled one its class too."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from autonovel.data.augment import make_views
+from autonovel.data.loader import Batch
+from autonovel.errors import InputError, option
+from autonovel.maths.contrastive import labelled_nt_xent
+from autonovel.maths.losses import cross_entropy
+from autonovel.methods.base import Seen, Task
+from autonovel.methods.joint import JointObjective
+from autonovel.models.heads import HeadSpec
+from autonovel.models.net import Net
+
+
+class Contrasted(JointObjective):
+    """SimCLR on all images and supervised contrast on the labelled ones (Vaze et al., 2022), with the known classes beside.
+
+    Heads that cluster decide in the first steps what a cluster is, from features that know nothing yet, and then keep to it.
+    Here nothing is decided before the space is learned; the number of new classes need not even be known.
+    """
+
+    needs_number = False
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._method = task.recipe.method
+        self._pile = (
+            "new"  # images of known classes are told apart at the end: here they compete with nobody for a cluster
+        )
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Settings that no comparison can work with, and methods that would wait for clusters."""
+        contrast = self.settings.contrast
+        if self._method != "scratch":
+            raise InputError(
+                f"{option('joint.objective')} contrast learns a space and no clusters; use {option('method', 'scratch')}, "
+                "which finds them in it."
+            )
+        if not contrast.temperature > 0:
+            raise InputError(f"{option('joint.contrast.temperature')} is {contrast.temperature}; it must be above 0.")
+        if contrast.projection < 1:
+            raise InputError(f"{option('joint.contrast.projection')} is {contrast.projection}; it must be at least 1.")
+        if not 0 <= contrast.known_share <= 1:
+            raise InputError(
+                f"{option('joint.contrast.known_share')} is {contrast.known_share}; it must lie between 0 and 1."
+            )
+
+    def prepare(self, net: Net) -> None:
+        """Add the projection, which no later stage keeps, and the head of the known classes."""
+        net.add_head(
+            "pretext", HeadSpec("mlp", net.n_features, self.settings.contrast.projection, hidden=2 * net.n_features)
+        )
+        super().prepare(net)
+
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """Two of each image."""
+        return make_views(batch.images, key, batch.index, self.settings.contrast.augment, views=range(2))
+
+    def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
+        """The contrast of all views, and the cross-entropy of labelled ones over the known classes."""
+        contrast = self.settings.contrast
+        features = net.features_of(seen.views)
+        first, second = net.head_of("pretext", features)
+        losses = {"contrast": labelled_nt_xent(first, second, seen.labels, contrast.temperature, contrast.known_share)}
+        if self._n_known and self.settings.known_weight:
+            scores = net.head_of("known", features)
+            known = [cross_entropy(view, seen.labels, seen.labels >= 0) for view in scores]
+            losses["known"] = self.settings.known_weight * torch.stack(known).mean()
+        return losses

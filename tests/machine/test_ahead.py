@@ -1,0 +1,52 @@
+"""Items made in a thread while those before are in use."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from autonovel.machine.ahead import ahead
+
+
+def test_items_come_in_their_order_and_are_made_elsewhere() -> None:
+    made_by = []
+
+    def make() -> Iterator[int]:
+        for i in range(20):
+            made_by.append(threading.get_ident())
+            yield i
+
+    assert list(ahead(make())) == list(range(20))
+    assert set(made_by) != {threading.get_ident()}
+    assert list(ahead([])) == []
+
+
+def test_what_goes_wrong_there_is_raised_here_after_the_items_before() -> None:
+    def make() -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    found = ahead(make())
+    assert next(found) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(found)
+
+
+def test_no_more_is_made_than_there_is_room_for_and_an_early_end_ends_the_thread() -> None:
+    made, closed = [], threading.Event()
+
+    def make() -> Iterator[int]:
+        try:
+            for i in range(1000):
+                made.append(i)
+                yield i
+        finally:
+            closed.set()
+
+    found = ahead(make(), room=3)
+    assert next(found) == 0
+    assert not closed.wait(0.2)
+    assert len(made) <= 5  # one in use, three that wait, one that waits for room
+    found.close()  # type: ignore[attr-defined]
+    assert closed.is_set()
+    assert len(made) < 10

@@ -1,0 +1,167 @@
+"""A space learned by contrast and grouped at the end: what is learned, in which order, from which labels."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import autonovel as an
+from autonovel.chance import seeded
+from autonovel.data.images import ImageSet, Truth
+from autonovel.data.loader import Batch
+from autonovel.errors import InputError
+from autonovel.machine.device import Mode
+from autonovel.maths.contrastive import labelled_nt_xent
+from autonovel.methods.base import Task, losses_of
+from autonovel.methods.contrast import Contrasted
+from autonovel.models.net import Net, build
+from autonovel.pipeline import Pipeline
+from autonovel.probes import plan_probes
+from autonovel.recipes import get_recipe
+from autonovel.runs.folder import Run
+from autonovel.settings import Augment, JointContrast, Model, Recipe
+from autonovel.stages import plan
+from autonovel.trained import restore
+from tests.small_data import class_images
+
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
+KNOWN, NEW, EACH, SIDE = 3, 3, 20, 16
+TRUTH = np.repeat(np.arange(KNOWN + NEW), EACH)
+STILL = Augment("none", flip=False)
+KEY, RAMP = torch.tensor(4711), torch.tensor(1.0)
+
+
+def recipe(epochs: int = 25, **contrast: object) -> Recipe:
+    base = get_recipe("folder")
+    vary = replace(base.joint.contrast.augment, rotate=0.0, solarise=0.0)  # stripes have a direction
+    joint = replace(
+        base.joint,
+        objective="contrast",
+        epochs=epochs,
+        batch=40,
+        lr=0.05,
+        warmup=1,
+        contrast=replace(JointContrast(projection=8, augment=vary), **contrast),
+    )
+    return replace(
+        base, method="scratch", pile="new", model=Model("small", width=4, head="cosine", size=SIDE), joint=joint
+    )
+
+
+def data(truth: np.ndarray = TRUTH, known: int = KNOWN) -> ImageSet:
+    return ImageSet.from_arrays(class_images(truth, SIDE), np.where(truth < known, truth, -1))
+
+
+def prepared(**contrast: object) -> tuple[Net, Contrasted]:
+    settings = recipe(**contrast)
+    method = Contrasted(Task(settings, KNOWN))
+    with seeded(0):
+        net = build(settings.model, channels=3, size=SIDE)
+        method.prepare(net)
+    return net.train(), method
+
+
+def batch(labels: Tensor) -> Batch:
+    index = torch.arange(len(labels))
+    return Batch(torch.from_numpy(class_images(np.arange(len(labels)) % 6, SIDE)), labels, index, index)
+
+
+LABELS = torch.tensor([0, 1, 2, 0, -1, -1, -1, -1])
+
+
+def test_the_losses_are_the_contrast_of_two_views_and_the_known_classes() -> None:
+    net, method = prepared(augment=STILL, temperature=0.3, known_share=0.7)
+    shown = batch(LABELS)
+    losses = losses_of(method, net, shown, KEY, RAMP)
+    features = net.features(shown.images.permute(0, 3, 1, 2).float() / 255)  # both views are the image itself
+    projected, scores = net.head("pretext", features), net.head("known", features)
+    contrast = labelled_nt_xent(projected, projected, LABELS, 0.3, 0.7)
+    known = torch.nn.functional.cross_entropy(scores[:4], LABELS[:4])
+    torch.testing.assert_close(losses["contrast"], contrast)
+    torch.testing.assert_close(losses["known"], known)
+
+
+@pytest.mark.parametrize("labels", [LABELS, torch.full((8,), -1), torch.zeros(8, dtype=torch.int64)])
+def test_any_mix_of_a_batch_gives_finite_losses_and_gradients(labels: Tensor) -> None:
+    net, method = prepared()
+    losses = losses_of(method, net, batch(labels), KEY, RAMP)
+    torch.stack(list(losses.values())).sum().backward()
+    assert all(loss.isfinite() for loss in losses.values())
+    assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
+    if (labels < 0).all():
+        assert losses["known"] == 0
+
+
+def test_the_number_is_estimated_in_the_space_that_was_learned() -> None:
+    assert [stage.name for stage in plan(recipe(), KNOWN)] == ["joint", "estimate", "features"]
+    first = replace(recipe(), pretrain=replace(recipe().pretrain, method="simclr", epochs=1))
+    assert [stage.name for stage in plan(first, KNOWN)] == ["pretrain", "joint", "estimate", "features"]
+    swap = replace(recipe(), joint=replace(recipe().joint, objective="swap"))
+    assert [stage.name for stage in plan(swap, KNOWN)] == ["estimate", "supervised", "joint", "features"]
+
+
+def test_classes_are_found_and_the_restored_network_repeats_the_answer(tmp_path: Path) -> None:
+    truth = Truth(TRUTH, tuple("abcdef"))
+    images = data()
+    run = an.discover(images, out=tmp_path / "run", n_new=NEW, recipe=recipe(), truth=truth, device="cpu", report=False)
+    assert run.summary["acc_new"] >= 0.9
+    assert {m["stage"] for m in run.metrics} == {"joint"}
+    assert all(m["losses"].keys() == {"contrast", "known"} for m in run.metrics)
+    said = restore(run, Mode.of("cpu")).answers(images.subset(~images.is_labelled))
+    assert said.new is not None
+    assert np.mean(said.new.argmax(1).numpy() == run.machine.group) >= 0.95
+
+
+def test_probe_classes_lose_their_labels_only_where_the_number_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = np.arange(14 * 6) % 14
+    images = data(truth, known=12)
+    seen: list[set[int]] = []
+    order = Contrasted.order
+    monkeypatch.setattr(
+        Contrasted, "order", lambda s, labels, *k: (seen.append(set(labels.tolist())), order(s, labels, *k))[1]
+    )
+
+    def stop_after_training(n_new: int | None, name: str) -> set[int]:
+        run = Pipeline(images, recipe(epochs=1), n_new, 0, Mode.of("cpu")).run(Run(tmp_path / name), until="joint")
+        assert run.has("joint.safetensors")
+        return seen[-1]
+
+    assert stop_after_training(2, "given") == {-1, *range(12)}
+    probes = plan_probes(images, recipe().estimate, 0, "labels")
+    assert 2 <= probes.n_train < 12
+    assert stop_after_training(None, "estimated") == {-1, *range(probes.n_train)}
+
+
+def test_a_space_is_taken_over_only_if_it_has_seen_the_same_labels(tmp_path: Path) -> None:
+    images = data(np.arange(14 * 6) % 14, known=12)
+
+    def train(name: str, n_new: int | None, seed: int = 0, start_from: Run | None = None) -> set[str]:
+        pipeline = Pipeline(images, recipe(epochs=1), n_new, seed, Mode.of("cpu"))
+        run = pipeline.run(Run(tmp_path / name), start_from=start_from, until="joint")
+        return {m["stage"] for m in run.metrics}
+
+    train("first", 2)
+    first = Run(tmp_path / "first")
+    assert train("another seed", 2, 1, first) == set()
+    assert train("another number", 3, 0, first) == set()
+    assert train("estimated", None, 0, first) == {"joint"}
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("autonovel", {}, "contrast learns a space and no clusters; use --method scratch"),
+        ("scratch", {"temperature": 0.0}, "--joint.contrast.temperature is 0.0; it must be above 0"),
+        ("scratch", {"projection": 0}, "--joint.contrast.projection is 0; it must be at least 1"),
+        ("scratch", {"known_share": 1.5}, "--joint.contrast.known-share is 1.5; it must lie between 0 and 1"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training(method: str, change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Pipeline(data(), replace(recipe(**change), method=method), NEW, 0, Mode.of("cpu"))
