@@ -57,9 +57,9 @@ class Model:
     """The network."""
 
     backbone: str = "resnet18"
-    """The network: auto takes what suits the images, efficientnet-lite0 is pre-trained and needs no download, so are timm:NAME,
-    hf:NAME and FILE.safetensors. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for
-    photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
+    """The network: auto takes what suits the images. efficientnet-lite0 is pre-trained and needs no download; timm:NAME, hf:NAME
+    and FILE.safetensors are pre-trained too. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual
+    stem for photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
     width: int = 64
     """Channels of the first block; 0 takes what suits the data."""
     shortcut: Literal["pool", "conv"] = "pool"
@@ -72,7 +72,7 @@ class Model:
     """Images are resized to this many pixels before training; 0 leaves them as they are."""
     networks: int = 1
     """Networks that are trained one after the other, each from first weights of its own. With more than one, all heads of
-    all of them answer together: clusters are matched and probabilities averaged. Takes so many times the time."""
+    all of them answer together: clusters are matched and probabilities averaged. Takes that many times as long."""
     sync_norm: bool = True
     """Where several processes share a batch (torchrun): normalise by the statistics of the whole batch, which gives what one
     process gives, or of each process's part, which sends less."""

@@ -66,11 +66,11 @@ def shoot(page: Any, name: str) -> None:
         page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
 
 
-def axe(page: Any) -> list[str]:
-    """What axe, the usual checker of accessibility, finds fault with."""
+def axe(page: Any, within: str = "html") -> list[str]:
+    """What axe, the usual checker of accessibility, finds fault with in a part of the page."""
     from axe_playwright_python.base import AXE_SCRIPT  # the package brings axe.min.js along
 
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    found = page.evaluate("part => axe.run(part, {resultTypes: ['violations']})", within)["violations"]
     return [f"{fault['id']}: {node['html']}" for fault in found for node in fault["nodes"]]

@@ -99,6 +99,7 @@ def test_looking_through_a_run(browser: Any, shown: Run) -> None:
     page = browser.new_page(viewport={"width": 1180, "height": 860}, color_scheme="light")
     page.goto(shown.report().resolve().as_uri())
     assert all(name in page.locator("body").inner_text() for name in NAMES)
+    page.get_by_role("heading", name="Clusters", exact=True).evaluate("heading => heading.scrollIntoView()")
     keep(page, "report")
     page.close()
     if SCREENSHOTS:

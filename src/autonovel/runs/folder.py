@@ -68,7 +68,7 @@ class Run(RunFiles):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What makes this run this run."""
+        """What identifies this run: the recipe, the data, the seed, the versions it was made with."""
         return self.read_json("config.json")
 
     @property
@@ -325,7 +325,7 @@ def _shown(cluster: Cluster) -> tuple[int | None, str, bool]:
 
 
 def load(path: str | os.PathLike[str]) -> Run:
-    """The run in this folder."""
+    """Open the run in this folder."""
     run = Run(path)
     if not run.exists:
         raise InputError(f"There is no run in {run.path} (config.json is missing).")
