@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 import autonovel as an
@@ -213,3 +214,24 @@ def test_views_are_mirrored_only_where_known_classes_stay_what_they_are() -> Non
     told = Told()
     assert all(flips(Pipeline(ImageSet.from_arrays(upright, labels), recipe(), 2, 0, Mode.of("cpu"), told).recipe))
     assert any(text.startswith("views are mirrored:") for text in told.messages)
+
+
+def test_what_a_small_network_does_not_see_is_kept_for_the_eye(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Photographs are learned from at 32 pixels on a CPU; thumbnails and further images keep the usual 64."""
+    monkeypatch.setattr("autonovel.api.packaged_network", lambda: False)
+    monkeypatch.setattr("autonovel.pipeline.packaged_network", lambda: False)
+    labels = np.repeat(np.arange(4), 4)
+    for i, (image, label) in enumerate(zip(class_images(labels, 100), labels, strict=True)):
+        place = tmp_path / "known" / str(label) if label < 2 else tmp_path / "pile"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{i:03d}.png")
+    base = get_recipe("folder")
+    short = replace(base, pile="new", joint=replace(base.joint, epochs=1, warmup=0))
+    run = an.discover(
+        tmp_path / "known", tmp_path / "pile", out=tmp_path / "run", n_new=2, recipe=short, device="cpu",
+        cache=tmp_path / "cache", report=False,
+    )  # fmt: skip
+    assert run.config["run"]["data"]["shape"] == [64, 64, 3]
+    assert run.config["run"]["recipe"]["model"]["size"] == 32
+    again = run.predict(tmp_path / "pile", device="cpu", cache=tmp_path / "cache")
+    assert [p.name for p in again] == [p.name for p in run.predictions]
