@@ -26,6 +26,7 @@ from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load
 from autonovel.runs.shared import open_run
+from autonovel.runs.thumbnails import SIDE as THUMBNAIL
 from autonovel.settings import Recipe
 from autonovel.settle import Facts, packaged_network, settle
 from autonovel.tuning.result import Tuned
@@ -272,8 +273,8 @@ def _read(
         facts = Facts(total, len(seen.classes), n_new, seen.size, seen.channels, gpu, packaged)
         asked = recipe.model.size
         recipe, notes = settle(recipe, facts)
-        # smaller images are enlarged where they are needed so, not in the cache
-        size = asked or min(seen.size, recipe.model.size or seen.size)
+        # smaller images are enlarged where they are needed so, not in the cache; thumbnails show more than a small network sees
+        size = asked or min(seen.size, max(THUMBNAIL, recipe.model.size or seen.size))
         with mode.world.local_first():
             loaded = given.load(size=size, cache=folder, progress=reporter.counter("reading images"), least=least)
         data, problems, notes = loaded.images, loaded.problems, [*notes, *loaded.notes]

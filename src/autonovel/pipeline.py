@@ -25,6 +25,7 @@ from autonovel.identity import config_of, take_over
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
+from autonovel.maths.mirror import look_mirrored
 from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Losses, Method, PileAnswer, Task, losses_of
 from autonovel.models.consensus import Consensus
@@ -36,13 +37,16 @@ from autonovel.runs.folder import Run
 from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe
-from autonovel.settle import Facts, is_pretrained, packaged_network, settle
+from autonovel.settle import Facts, is_pretrained, packaged_network, settle, without_mirrors
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
 from autonovel.trained import Answers, Trained, answer_together
 from autonovel.verdict import Verdict, judge_pile, read_pile_answer, write_pile_answer
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
+
+MIRRORED = 3000
+"""Labelled images that decide whether views are mirrored."""
 
 MATCHED_BY = 20_000
 """Images by which the clusters of several networks are matched."""
@@ -87,9 +91,21 @@ class Pipeline:
         self.recipe, notes = settle(self.recipe, facts)
         for note in notes:
             self.reporter.message(note)
+        self._choose_mirror()
         check(self.data, self.recipe, self.n_new)
         self.stages = plan(self.recipe, self.data.n_known)
         self._rehearse()
+
+    def _choose_mirror(self) -> None:
+        """Switch mirrored views off where the labelled images say so."""
+        labelled = np.flatnonzero(self.data.is_labelled)
+        if self.recipe.mirror != "auto" or self.recipe.method == "features" or self.data.n_known < 2:
+            return
+        few = labelled[np.linspace(0, len(labelled) - 1, min(len(labelled), MIRRORED)).astype(np.int64)]
+        found = look_mirrored(torch.from_numpy(self.data.images[few]), torch.from_numpy(self.data.labels[few]))
+        if found.harmful:
+            self.recipe = without_mirrors(self.recipe)
+        self.reporter.message(f"{found.sentence()} ({option('mirror')})")
 
     def run(
         self, run: Run, *, truth: Truth | None = None, start_from: Run | None = None, until: str | None = None

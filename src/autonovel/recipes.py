@@ -210,6 +210,7 @@ def _folder(preset: str) -> Recipe:
         name="folder",
         method="auto",
         pile="auto",
+        mirror="auto",
         model=replace(best.model, backbone="auto", width=0),
         estimate=Estimate(method="judges"),
         supervised=replace(best.supervised, batch=0, augment=strong),
