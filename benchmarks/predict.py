@@ -38,7 +38,7 @@ from autonovel.data.reading.decode import Form, decode
 from autonovel.machine.device import Mode
 from autonovel.models import feature_store
 from autonovel.models.net import Net
-from autonovel.pipeline import describe_device
+from autonovel.outcome import describe_device
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.trained import Trained, restore

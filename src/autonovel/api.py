@@ -19,7 +19,8 @@ from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.next_round import next_round, same_recipe
-from autonovel.pipeline import Pipeline, read_estimate
+from autonovel.outcome import read_estimate
+from autonovel.pipeline import Pipeline
 from autonovel.progress import Reporter, make_reporter
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.report.html import write_report
