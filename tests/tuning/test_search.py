@@ -140,6 +140,10 @@ def test_side_by_side_gives_what_one_after_the_other_gives(tmp_path: Path) -> No
         ({"together": 0}, "--together is 0"),
         ({"trials": 0}, "--trials is 0"),
         ({"with_pile": True}, "--with-pile needs to know how many .* --n-new"),
+        (
+            {"with_pile": True, "n_new": 2, "data": images(pile=0)},
+            "--with-pile keeps the unlabelled images, but there are none",
+        ),
         ({"hide": 4}, "two must stay known"),
         ({"data": images(3)}, "3 known classes cannot be tuned on"),
         ({"values": {}}, "There is nothing to compare; .* --search"),
