@@ -206,7 +206,11 @@ def tune(
         given, with_fields(settings, {"model.size": largest}), n_new, mode, folder, shown, least=0
     )
     hidden = hide if hide is not None else how_many_to_hide(data.n_known, n_new)
-    pile = (n_new or 0) if with_pile and not data.is_labelled.all() else 0
+    if with_pile and data.is_labelled.all():
+        raise InputError(
+            f"{option('with_pile')} keeps the unlabelled images, but there are none; give some, or leave it out."
+        )
+    pile = (n_new or 0) if with_pile else 0
     job = Search(
         out=Path(out),
         recipe=settings,

@@ -140,6 +140,10 @@ def test_side_by_side_gives_what_one_after_the_other_gives(tmp_path: Path) -> No
         ({"together": 0}, "--together is 0"),
         ({"trials": 0}, "--trials is 0"),
         ({"with_pile": True}, "--with-pile needs to know how many .* --n-new"),
+        (
+            {"with_pile": True, "n_new": 2, "data": images(pile=0)},
+            "--with-pile keeps the unlabelled images, but there are none",
+        ),
         ({"hide": 4}, "two must stay known"),
         ({"data": images(3)}, "3 known classes cannot be tuned on"),
         ({"values": {}}, "There is nothing to compare; .* --search"),
@@ -199,11 +203,12 @@ def test_the_command_is_killed_continues_and_prints_the_table(tmp_path: Path) ->
     surroundings = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(words, cwd=tmp_path, env=surroundings, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "tune" / "trials.jsonl"
-    deadline = time.monotonic() + 120
-    while not (log.exists() and log.read_text().count("\n") >= 1) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    deadline = time.monotonic() + 300
+    while not (log.exists() and log.read_text().count("\n") >= 1 and list(tmp_path.glob("tune/runs/*/config.json"))):
+        assert time.monotonic() < deadline  # until the second trial is under way
+        time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    assert "Interrupted; the same command continues from here." in process.communicate(timeout=60)[1]
+    assert "Interrupted; the same command continues from here." in process.communicate(timeout=300)[1]
     assert process.returncode == 130
     done = rows_of(tmp_path / "tune")
     assert 1 <= len(done) < 4

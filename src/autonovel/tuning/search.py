@@ -113,11 +113,10 @@ class Search:
                     f"Another process is working in {self.out}; wait for it or choose another {option('out')}."
                 )
             self._log.seek(0)
-            whole = [line for line in self._log.read().split("\n") if _is_whole(line)]
-            self._log.truncate(0)  # a line that a kill cut off would spoil the next one
-            self._log.writelines(f"{line}\n" for line in whole)
-            self._log.flush()
-            self._rows = {row["trial"]: row for row in map(json.loads, whole) if "acc" in row}
+            whole, newline, _ = self._log.read().rpartition("\n")
+            self._log.truncate(len(f"{whole}{newline}".encode()))  # a line that a kill cut off would spoil the next one
+            rows = [json.loads(line) for line in whole.split("\n") if line]
+            self._rows = {row["trial"]: row for row in rows if "acc" in row}
             yield
 
     def _rounds(self) -> tuple[list[int], dict[int, dict[int, dict[str, Any]]]]:
@@ -233,10 +232,3 @@ def _mean(rows: Mapping[int, Mapping[str, Any]]) -> float:
 
 def _digest(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def _is_whole(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
