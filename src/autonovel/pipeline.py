@@ -62,6 +62,7 @@ class Pipeline:
         problems: files that were left out or are remarkable; listed in the folder before any work.
         cache: where features of a pre-trained network are kept; None keeps none.
         remarks: what else the summary should say.
+        shorter: a recipe that takes less time, and what to type for it; said together with the time that this one takes.
     """
 
     data: ImageSet
@@ -73,6 +74,7 @@ class Pipeline:
     problems: Sequence[Problem] = ()
     cache: Path | None = None
     remarks: dict[str, Any] = field(default_factory=dict)
+    shorter: tuple[str, Recipe] | None = None
 
     def __post_init__(self) -> None:
         facts = Facts(
@@ -85,6 +87,8 @@ class Pipeline:
             packaged=packaged_network(),
         )
         self.recipe, notes = settle(self.recipe, facts)
+        if self.shorter is not None:
+            self.shorter = (self.shorter[0], settle(self.shorter[1], facts)[0])
         for note in notes:
             self.reporter.message(note)
         check(self.data, self.recipe, self.n_new)
@@ -108,9 +112,7 @@ class Pipeline:
         config = config_of(self.data, self.recipe, self.n_new, self.seed)
         with run.claim(config, {"recipe": Recipe().to_dict()}):
             if run.finished:
-                self.reporter.message(
-                    f"{run.path} is finished already; delete the folder or choose another one to run again."
-                )
+                self.reporter.message(finished_already(run))
                 return run
             run.write_rows("problems.csv", PROBLEM_FIELDS, as_rows(self.problems))
             if start_from is not None:
@@ -156,7 +158,7 @@ class _Walk:
         self.data, self.recipe, self.seed, self.mode = job.data, job.recipe, job.seed, job.mode
         self.stages, self.reporter, self.n_new = job.stages, job.reporter, job.n_new
         self.run, self.truth, self.new_net, self.cache = run, truth, job.new_net, job.cache
-        self.remarks = job.remarks
+        self.remarks, self.shorter = job.remarks, job.shorter
         self.given: PileAnswer | None = None
         self.seconds: dict[str, float] = {}
         self.estimate: ClassEstimate | None = None
@@ -170,7 +172,8 @@ class _Walk:
     def go(self, until: str | None) -> None:
         """Walk to the end, or to the end of a stage."""
         started = time.perf_counter()
-        self.reporter.plan(self._planned(until))
+        shorter = None if self.shorter is None else (self.shorter[0], self._planned(until, self.shorter[1]))
+        self.reporter.plan(self._planned(until, self.recipe), shorter)
         net = self._first_net()
         before: Tensor | None = None
         for stage in self.stages:
@@ -210,18 +213,21 @@ class _Walk:
         return old.mixed
 
     def _answers(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Answers:
-        return answer_together(net, self.images, self.mode, index, self.cache)
+        return answer_together(
+            net, self.images, self.mode, index, self.cache, self.reporter.counter("looking at the images")
+        )
 
-    def _planned(self, until: str | None) -> list[tuple[str, int]]:
-        """What is to be trained, with the epochs of each stage; what the folder has already is not left out."""
-        task = Task(self.recipe, self.data.n_known, self.n_new or 0)
+    def _planned(self, until: str | None, recipe: Recipe) -> list[tuple[str, int]]:
+        """What a recipe trains, with the epochs of each stage; what the folder has already is not left out."""
+        task = Task(recipe, self.data.n_known, self.n_new or 0)
         planned: list[tuple[str, int]] = []
-        for number in range(1, self.recipe.model.networks + 1):
-            for place, stage in enumerate(self.stages):
+        stages = plan(recipe, self.data.n_known)
+        for number in range(1, recipe.model.networks + 1):
+            for place, stage in enumerate(stages):
                 if stage.method is not None:
                     planned.append((numbered(stage.name, number), stage.method(task).settings.epochs))
                 elif number == 1 and self.n_new is None and self._probes().trains:
-                    later = [s for s in self.stages[place:] if s.method is not None and s.method.sees == "labels"]
+                    later = [s for s in stages[place:] if s.method is not None and s.method.sees == "labels"]
                     planned += [(f"{s.name}-probe", s.method(task).settings.epochs) for s in later if s.method]
                 if until == stage.name:
                     return planned
@@ -265,7 +271,7 @@ class _Walk:
             net.load_state_dict(state)
             self.given = read_pile_answer(run, name)
             return float(metadata["seconds"])
-        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, mode, self.seed, self.cache)
+        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, mode, self.seed, self.cache, self.reporter)
         done = checkpoint.epochs_done
         run.forget_metrics(name, done)
         before = sum(m["seconds"] for m in run.metrics if m["stage"] == name)
@@ -288,6 +294,7 @@ class _Walk:
                     checkpoint=checkpoint,
                     on_epoch=on_epoch,
                     on_message=self.reporter.message,
+                    on_step=self.reporter.step,
                     look=look,
                 )
         finally:
@@ -410,8 +417,9 @@ def _records(data: ImageSet) -> Iterator[ImageRecord]:
 class _Look:
     """What a method's hooks may ask of the images, under the network as it is when they ask."""
 
-    def __init__(self, net: Net, images: Images, mode: Mode, seed: int, cache: Path | None) -> None:
+    def __init__(self, net: Net, images: Images, mode: Mode, seed: int, cache: Path | None, reporter: Reporter) -> None:
         self._net, self._images, self._mode, self.seed, self._cache = net, images, mode, seed, cache
+        self._reporter = reporter
 
     @property
     def labels(self) -> Tensor:
@@ -420,7 +428,13 @@ class _Look:
 
     def features(self, index: Tensor) -> Tensor:
         """Features (m, d) of these images, in evaluation mode."""
-        return answer_together(self._net, self._images, self._mode, index.numpy(), self._cache).features
+        tell = self._reporter.counter("looking at the images")
+        return answer_together(self._net, self._images, self._mode, index.numpy(), self._cache, tell).features
+
+
+def finished_already(run: Run) -> str:
+    """What to say where there is nothing left to do."""
+    return f"{run.path} is finished already; delete the folder or choose another one to run again."
 
 
 def read_estimate(run: Run) -> tuple[ClassEstimate, float]:
@@ -436,7 +450,8 @@ def describe_device(mode: Mode, side: int) -> str:
     if mode.device.type == "cuda":
         return f"{many}cuda: {torch.cuda.get_device_name(mode.device)}"
     precision = str(mode.precision_for(side)).removeprefix("torch.")
-    return f"{many}cpu: {torch.get_num_threads()} threads, {precision}"
+    threads = torch.get_num_threads()
+    return f"{many}cpu: {threads} thread{'' if threads == 1 else 's'}, {precision}"
 
 
 def plain(value: Any) -> Any:
