@@ -80,6 +80,52 @@ def test_times_are_said_in_round_numbers(seconds: float, words: str) -> None:
     assert any(f"training takes {words} on this machine" in line for line in said), said
 
 
+def test_a_shorter_recipe_is_named_with_its_time() -> None:
+    shorter = ("--preset fast", [("pretrain", 10), ("joint", 50)])
+    plan = ("plan", [("pretrain", 60), ("joint", 60)], shorter)
+    said = lines_of(plan, ("start", "pretrain", 60, 0), *[("epoch", i, {}, 3.0) for i in range(3)])
+    assert said[1] == "training takes about 6 minutes on this machine; --preset fast about 3 minutes"
+    hardly = ("plan", [("pretrain", 60), ("joint", 60)], ("--preset fast", [("pretrain", 60), ("joint", 50)]))
+    said = lines_of(hardly, ("start", "pretrain", 60, 0), *[("epoch", i, {}, 3.0) for i in range(3)])
+    assert said[1] == "training takes about 6 minutes on this machine"
+
+
+def test_where_an_epoch_takes_long_its_steps_say_how_long_all_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    reporter = Lines(stream)
+    reporter.plan([("supervised", 2), ("joint", 4)])
+    reporter.start("supervised", 2, 0)
+    for done in range(1, 41):
+        clock[0] += 2.0
+        reporter.step(done, 40)
+    said = stream.getvalue().splitlines()
+    assert said[0] == "training takes about 8 minutes on this machine"  # six epochs of 80 seconds, said after 6
+    assert said[1:] == [
+        "supervised 1/2, step 16 of 40  about 7:28 left",
+        "supervised 1/2, step 32 of 40  about 6:56 left",
+    ]
+    reporter.epoch(0, {}, 80.0)
+    assert stream.getvalue().splitlines()[-1] == "supervised 1/2    80.00 s  about 6:40 left"
+    assert sum("on this machine" in line for line in stream.getvalue().splitlines()) == 1
+
+
+def test_a_counter_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    tell = Lines(stream).counter("looking at the images")
+    for done in range(1, 101):
+        clock[0] += 1.0
+        tell(done, 100)
+    said = stream.getvalue().splitlines()
+    assert said[0] == "looking at the images: 3 of 100, about 2 minutes left"
+    assert len(said) < 30
+    assert said[-1].startswith("looking at the images: 9")
+    assert "left" not in said[-1]
+
+
 def test_a_notebook_gets_fewer_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])

@@ -15,6 +15,7 @@ from autonovel.api import estimate
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages, put_on
+from autonovel.data.reading.inputs import Input
 from autonovel.engine import train
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.machine.device import Mode
@@ -60,6 +61,44 @@ def write_folders(root: Path, n_known: int = 3, n_new: int = 2, per_class: int =
         folder = root / "known" / f"kind {label}" if label < n_known else root / "pile"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image[: 30 + i % 10, : 34 + i % 6]).save(folder / f"{i}.png")
+
+
+def test_a_finished_run_is_recognised_without_reading_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folders(tmp_path)
+    recipe = replace(quick(get_recipe("best")), model=Model(backbone="small", width=4, head="cosine", size=16))
+
+    class Heard(Reporter):
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def message(self, text: str) -> None:
+            self.said.append(text)
+
+    def again(**changed: object) -> list[str]:
+        heard = Heard()
+        options = {"recipe": recipe, "n_new": 2, "device": "cpu", "report": False} | changed
+        an.discover(
+            tmp_path / "known", tmp_path / "pile", out=tmp_path / "run", cache=tmp_path / "cache", reporter=heard, **options
+        )  # fmt: skip
+        return heard.said
+
+    again()
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir() if file.is_file()}
+    with monkeypatch.context() as only:
+        only.setattr(Input, "load", lambda *_, **__: pytest.fail("an image was read"))
+        assert again() == [
+            f"{tmp_path / 'run'} is finished already; delete the folder or choose another one to run again."
+        ]
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir() if file.is_file()} == before
+    with pytest.raises(InputError, match="seed"):
+        again(seed=1)
+    changed = next((tmp_path / "pile").iterdir())
+    pixels = np.asarray(Image.open(changed))
+    Image.fromarray(255 - pixels).save(changed)
+    with pytest.raises(InputError, match="another|other|differ"):
+        again()
+    Image.fromarray(pixels).save(changed)  # the same image in a file of another time is worth a look
+    assert any("finished already" in text for text in again())
 
 
 @pytest.mark.parametrize("objective", ["pairs", "swap"])

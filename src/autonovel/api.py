@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,10 @@ from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.next_round import next_round, same_recipe
-from autonovel.outcome import read_estimate
+from autonovel.outcome import finished_already, read_estimate
 from autonovel.pipeline import Pipeline
 from autonovel.progress import Reporter, make_reporter
-from autonovel.recipes import get_recipe, with_fields
+from autonovel.recipes import describe_recipes, get_recipe, with_fields
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load
@@ -101,10 +102,16 @@ def discover(
     if incremental is not None:
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
     number = None if n_new == "auto" else int(n_new)
-    pipeline = _pipeline(given, settings, number, seed, Mode.of(device, world), cache, shown)
-    pipeline.remarks |= remarks
-    source = None if start_from is None else world.from_first(lambda: load(start_from))
-    run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
+    mode, run = Mode.of(device, world), open_run(out, world)
+    asked = _asked(given, settings, number, seed, mode)
+    if asked:
+        remarks["asked"] = asked
+    if asked and run.finished and run.summary.get("asked") == asked:
+        shown.message(finished_already(run))
+    else:
+        pipeline = _pipeline(given, settings, number, seed, mode, cache, shown, remarks)
+        source = None if start_from is None else world.from_first(lambda: load(start_from))
+        pipeline.run(run, truth=truth, start_from=source)
     if world.first:
         _draw(Run(out), report, shown)
     return run
@@ -232,6 +239,13 @@ def _given(labelled: Any, unlabelled: Any) -> ImageSet | Input:
     return labelled if isinstance(labelled, ImageSet) and unlabelled is None else open_input(labelled, unlabelled)
 
 
+def _asked(given: ImageSet | Input, recipe: Recipe, n_new: int | None, seed: int, mode: Mode) -> str:
+    """The same text for the same question about the same files, unchanged; empty where that cannot be told without reading."""
+    files = "" if isinstance(given, ImageSet) else given.fingerprint
+    asked = (recipe.to_dict(), n_new, seed, mode.device.type, packaged_network(), files)
+    return mode.world.from_first(lambda: hashlib.sha256(repr(asked).encode()).hexdigest()[:32] if files else "")
+
+
 def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> tuple[ImageSet | Input, str]:
     """The images of a run as a person left them, and what was taken, which is said too."""
     if Path(out).resolve() == before.path.resolve():
@@ -249,11 +263,17 @@ def _pipeline(
     mode: Mode,
     cache: Path_ | None,
     reporter: Reporter,
+    remarks: dict[str, Any] | None = None,
 ) -> Pipeline:
     """The images, read once, and the recipe settled for them."""
     folder = Path(cache) if cache is not None else user_cache()
+    fast = get_recipe(recipe.name, "fast") if recipe.preset != "fast" and recipe.name in describe_recipes() else None
+    as_named = fast is not None and recipe == get_recipe(recipe.name, recipe.preset)
+    shorter = (option("preset", "fast"), fast) if fast is not None and as_named and fast != recipe else None
     data, recipe, problems, _ = _read(given, recipe, n_new, mode, folder, reporter)
-    return Pipeline(data, recipe, n_new, seed, mode, reporter, problems, folder / "features")
+    return Pipeline(
+        data, recipe, n_new, seed, mode, reporter, problems, folder / "features", remarks=remarks or {}, shorter=shorter
+    )
 
 
 def _read(

@@ -76,6 +76,7 @@ def train(
     checkpoint: Checkpoint | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     on_message: Callable[[str], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
     look: Look | None = None,
     checkpoint_seconds: float = 10.0,
 ) -> None:
@@ -91,6 +92,7 @@ def train(
         checkpoint: keeps the state at most every ``checkpoint_seconds``, and when the work is interrupted or fails.
         on_epoch: is called after each epoch.
         on_message: is told what takes long between two epochs.
+        on_step: is told how many of how many steps of the epoch are done; on a CPU alone, for a GPU is not to wait for it.
         look: what the method's hook at the start of an epoch may ask; only methods without such a hook can do without.
     """
     settings = method.settings
@@ -124,7 +126,8 @@ def train(
                     method.start_epoch(net, look, number)
                     net.train()
                 assert step is not None
-                losses = step.run_epoch(method.order(labels, *key, number), number, make_key(*key, number))
+                order = method.order(labels, *key, number)
+                losses = step.run_epoch(order, number, make_key(*key, number), on_step)
                 if not net.sync_norm:  # what is kept must not depend on the process that keeps it
                     mode.world.average([b for name, b in net.named_buffers() if ".running_" in name])
                 if not all(np.isfinite(v).all() for v in losses.values()):
@@ -229,8 +232,11 @@ class _Step:
         with _setting_up, _set(torch.backends.cudnn, "benchmark", True), compiling:
             self._warm_up()
 
-    def run_epoch(self, order: Tensor, number: int, key: int) -> dict[str, float | list[float]]:
+    def run_epoch(
+        self, order: Tensor, number: int, key: int, on_step: Callable[[int, int], None] | None = None
+    ) -> dict[str, float | list[float]]:
         """All steps of an epoch; returns the mean of each loss."""
+        tell = on_step if on_step is not None and self._mode.device.type == "cpu" else lambda done, steps: None
         settings, steps = self._method.settings, len(order)
         self._order.copy_(order, non_blocking=True)
         self._lrs.copy_(torch.tensor([settings.lr_at(number + i / steps) for i in range(steps)]))
@@ -242,12 +248,13 @@ class _Step:
             total.zero_()
         self._data.begin(order if self._share is None else order[:, self._share.rows])
         if isinstance(self._ahead, Executor):
-            self._run_beside(steps, self._ahead)
+            self._run_beside(steps, self._ahead, tell)
         else:
             if self._ahead is not None:
                 self._ahead.wait_stream(torch.cuda.current_stream())
-            for _ in range(steps):
+            for done in range(1, steps + 1):
                 self._go()
+                tell(done, steps)
         return {name: (total / steps).tolist() for name, total in self._sums.items()}
 
     def _make_seen(self, batch: Batch, key: Tensor) -> list[Tensor]:
@@ -258,7 +265,7 @@ class _Step:
         total = torch.stack([loss.sum() for loss in losses.values()]).sum()
         return total, {name: loss.detach().float() for name, loss in losses.items()}
 
-    def _run_beside(self, steps: int, thread: Executor) -> None:
+    def _run_beside(self, steps: int, thread: Executor, tell: Callable[[int, int], None]) -> None:
         """The steps of an epoch, each made ready by the thread while the one before is learned from."""
         shown = thread.submit(self._fetch_next)
         for number in range(steps):
@@ -266,6 +273,7 @@ class _Step:
             if number + 1 < steps:
                 shown = thread.submit(self._fetch_next)
             self._learn(now)
+            tell(number + 1, steps)
 
     def _advance(self) -> None:
         self._learn(self._fetch_next())

@@ -76,6 +76,11 @@ def _records(data: ImageSet) -> Iterator[ImageRecord]:
         yield ImageRecord(image, source.absolute, source.relative, label)
 
 
+def finished_already(run: Run) -> str:
+    """What to say where there is nothing left to do."""
+    return f"{run.path} is finished already; delete the folder or choose another one to run again."
+
+
 def write_estimate(run: Run, estimate: ClassEstimate, seconds: float) -> None:
     """Keep an estimate, and how many seconds it took."""
     run.write_json("estimate.json", plain(asdict(estimate)) | {"seconds": seconds})

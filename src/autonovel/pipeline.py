@@ -20,6 +20,7 @@ from autonovel.identity import config_of, take_over
 from autonovel.machine.device import Mode
 from autonovel.maths.mirror import look_mirrored
 from autonovel.methods.base import losses_of
+from autonovel.outcome import finished_already
 from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
@@ -45,6 +46,7 @@ class Pipeline:
         problems: files that were left out or are remarkable; listed in the folder before any work.
         cache: where features of a pre-trained network are kept; None keeps none.
         remarks: what else the summary should say.
+        shorter: a recipe that takes less time, and what to type for it; said together with the time that this one takes.
     """
 
     data: ImageSet
@@ -56,6 +58,7 @@ class Pipeline:
     problems: Sequence[Problem] = ()
     cache: Path | None = None
     remarks: dict[str, Any] = field(default_factory=dict)
+    shorter: tuple[str, Recipe] | None = None
 
     def __post_init__(self) -> None:
         facts = Facts(
@@ -68,6 +71,8 @@ class Pipeline:
             packaged=packaged_network(),
         )
         self.recipe, notes = settle(self.recipe, facts)
+        if self.shorter is not None:
+            self.shorter = (self.shorter[0], settle(self.shorter[1], facts)[0])
         for note in notes:
             self.reporter.message(note)
         self._choose_mirror()
@@ -78,7 +83,16 @@ class Pipeline:
     def _job(self) -> Job:
         stages = plan(self.recipe, self.data.n_known)
         return Job(
-            self.data, self.recipe, stages, self.n_new, self.seed, self.mode, self.reporter, self.cache, self.remarks
+            data=self.data,
+            recipe=self.recipe,
+            stages=stages,
+            n_new=self.n_new,
+            seed=self.seed,
+            mode=self.mode,
+            reporter=self.reporter,
+            cache=self.cache,
+            remarks=self.remarks,
+            shorter=self.shorter,
         )
 
     def _choose_mirror(self) -> None:
@@ -109,9 +123,7 @@ class Pipeline:
         job, config = self._job, config_of(self.data, self.recipe, self.n_new, self.seed)
         with run.claim(config, {"recipe": Recipe().to_dict()}):
             if run.finished:
-                self.reporter.message(
-                    f"{run.path} is finished already; delete the folder or choose another one to run again."
-                )
+                self.reporter.message(finished_already(run))
                 return run
             run.write_rows("problems.csv", PROBLEM_FIELDS, as_rows(self.problems))
             if start_from is not None:

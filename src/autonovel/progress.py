@@ -12,8 +12,15 @@ from autonovel.machine.launch import launched
 
 Losses = dict[str, float | list[float]]
 
+Stages = Sequence[tuple[str, int]]
+"""Names of stages, with the epochs of each."""
+
 WORTH_SAYING = 20.0
 """Seconds that a run must be expected to take for that to be said at its beginning."""
+FIRST_STEPS = 5.0
+"""Seconds of an epoch after which its steps say how long it takes."""
+LONG_SILENCE = 30.0
+"""Seconds without a line after which one says how far an epoch is."""
 
 
 class Reporter:
@@ -24,20 +31,31 @@ class Reporter:
 
     def counter(self, what: str) -> Callable[[int, int], None]:
         """A function that is told, from time to time, how many of how many are done."""
-        last = [time.monotonic()]
+        started = last = time.monotonic()
 
         def tell(done: int, total: int) -> None:
-            if time.monotonic() - last[0] > 2:
-                last[0] = time.monotonic()
-                self.message(f"{what}: {done:,} of {total:,}")
+            nonlocal last
+            now = time.monotonic()
+            # seldom where it takes long: a tenth of the time that has passed
+            if now - last > max(2.0, (now - started) / 10):
+                last = now
+                left = (now - started) * (total - done) / max(1, done)
+                soon = f", {_roughly(left)} left" if left > WORTH_SAYING else ""
+                self.message(f"{what}: {done:,} of {total:,}{soon}")
 
         return tell
 
-    def plan(self, stages: Sequence[tuple[str, int]]) -> None:
-        """All stages that are to come, in their order, with the epochs of each; told before the first begins."""
+    def plan(self, stages: Stages, shorter: tuple[str, Stages] | None = None) -> None:
+        """All stages that are to come, in their order, with the epochs of each; told before the first begins.
+
+        ``shorter`` is what to type for another recipe, and its stages.
+        """
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """A stage begins, or continues after this many epochs."""
+
+    def step(self, done: int, steps: int) -> None:
+        """So many of the steps of the epoch under way are done. On a GPU, where an epoch takes seconds, nobody tells."""
 
     def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """An epoch (counted from 0) is over."""
@@ -50,16 +68,19 @@ class TimeLeft:
     """How long the rest of a run takes, learned from its epochs so far.
 
     An epoch takes what the latest one of its stage took. A stage that has not begun is taken to be like the same stage of
-    another network (``joint-2`` like ``joint``), or else like the stage under way; the answer is then a guess.
+    another network (``joint-2`` like ``joint``), or else like the stage under way; the answer is then a guess. Before the first
+    epoch of a stage is over, its steps tell how long it takes.
     """
 
     def __init__(self) -> None:
         self._stages: list[tuple[str, int]] = []
         self._stage, self._done = 0, 0
         self._rates: dict[str, float] = {}
+        self._by_steps: dict[str, float] = {}
+        self._under_way = 0.0
         self.spent = 0.0
 
-    def plan(self, stages: Sequence[tuple[str, int]]) -> None:
+    def plan(self, stages: Stages) -> None:
         """What is to come."""
         self._stages, self._stage, self._done = list(stages), 0, 0
 
@@ -72,11 +93,16 @@ class TimeLeft:
         else:
             self._stage += bool(self._stages)
             self._stages.insert(self._stage, (stage, epochs))
-        self._done = done
+        self._done, self._under_way = done, 0.0
+
+    def step(self, done: int, steps: int, seconds: float) -> None:
+        """So many steps of the epoch under way are over, after so many seconds."""
+        self._under_way = seconds
+        self._by_steps[_family(self._stages[self._stage][0])] = seconds / done * steps
 
     def epoch(self, number: int, seconds: float) -> None:
         """An epoch of the stage that was started last is over."""
-        self._done = number + 1
+        self._done, self._under_way = number + 1, 0.0
         self._rates[_family(self._stages[self._stage][0])] = seconds
         self.spent += seconds
 
@@ -84,9 +110,25 @@ class TimeLeft:
     def left(self) -> float:
         """Seconds until all stages are over."""
         name, epochs = self._stages[self._stage]
-        here = self._rates[_family(name)]
-        later = sum(n * self._rates.get(_family(stage), here) for stage, n in self._stages[self._stage + 1 :])
-        return here * (epochs - self._done) + later
+        here = self._rate(name, 0.0)
+        later = sum(n * self._rate(stage, here) for stage, n in self._stages[self._stage + 1 :])
+        return max(0.0, here * (epochs - self._done) - self._under_way) + later
+
+    def whole(self, stages: Stages | None = None) -> float:
+        """Seconds that all stages take, or other ones with epochs like these."""
+        if stages is None:
+            return self.spent + self._under_way + self.left
+        here = self._rate(self._stages[self._stage][0], 0.0)
+        return sum(n * self._rate(stage, here) for stage, n in stages)
+
+    def _rate(self, stage: str, otherwise: float) -> float:
+        family = _family(stage)
+        return self._rates.get(family, self._by_steps.get(family, otherwise))
+
+    @property
+    def share(self) -> float:
+        """How much of the whole time is over."""
+        return (self.spent + self._under_way) / max(1e-9, self.whole())
 
     @property
     def guessed(self) -> bool:
@@ -107,26 +149,46 @@ class _Talking(Reporter):
 
     def __init__(self) -> None:
         self._left, self._to_announce = TimeLeft(), False
+        self._shorter: tuple[str, Stages] | None = None
+        self._since = time.monotonic()
 
-    def plan(self, stages: Sequence[tuple[str, int]]) -> None:
+    def plan(self, stages: Stages, shorter: tuple[str, Stages] | None = None) -> None:
         """Remember what is to come."""
         self._left.plan(stages)
-        self._to_announce = True
+        self._to_announce, self._shorter = True, shorter
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """Remember where the run is."""
         self._left.start(stage, epochs, done)
+        self._since = time.monotonic()
         if done:
             self.message(f"{stage}: resuming after epoch {done} of {epochs}")
 
+    def step(self, done: int, steps: int) -> None:
+        """Learn how long an epoch will take; where one takes long, say it before the first is over."""
+        seconds = time.monotonic() - self._since
+        self._left.step(done, steps, seconds)
+        if done > 2 and seconds > FIRST_STEPS:
+            self._announce()
+
     def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """Learn how long an epoch takes, and say once how long all of them take."""
+        self._since = time.monotonic()
         self._left.epoch(number, seconds)
-        if self._to_announce and self._left.settled:
-            self._to_announce = False
-            whole = self._left.spent + self._left.left
-            if whole > WORTH_SAYING:
-                self.message(f"training takes {_roughly(whole)} on this machine")
+        if self._left.settled:
+            self._announce()
+
+    def _announce(self) -> None:
+        if not self._to_announce:
+            return
+        self._to_announce = False
+        whole = self._left.whole()
+        if whole <= WORTH_SAYING:
+            return
+        other = ""
+        if self._shorter is not None and (less := self._left.whole(self._shorter[1])) < 0.8 * whole:
+            other = f"; {self._shorter[0]} {_roughly(less)}"
+        self.message(f"training takes {_roughly(whole)} on this machine{other}")
 
 
 class Lines(_Talking):
@@ -140,7 +202,7 @@ class Lines(_Talking):
     def __init__(self, stream: TextIO | None = None, *, pause: float = 0.0) -> None:
         super().__init__()
         self._stream, self._pause, self._last = stream, pause, 0.0
-        self._stage, self._epochs = "", 0
+        self._stage, self._epochs, self._number = "", 0, 0
 
     def message(self, text: str) -> None:
         """Print the sentence."""
@@ -149,12 +211,21 @@ class Lines(_Talking):
     def start(self, stage: str, epochs: int, done: int) -> None:
         """Remember how many epochs there are."""
         super().start(stage, epochs, done)
-        self._stage, self._epochs = stage, epochs
+        self._stage, self._epochs, self._number = stage, epochs, done
+
+    def step(self, done: int, steps: int) -> None:
+        """Within a long epoch, a line now and then."""
+        super().step(done, steps)
+        now = time.monotonic()
+        if done < steps and now - max(self._last, self._since) > LONG_SILENCE:
+            self._last = now
+            self.message(f"{self._stage} {self._number + 1}/{self._epochs}, step {done} of {steps}  {self._left}")
 
     def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """Print number, losses and time left."""
         super().epoch(number, losses, seconds)
-        done, now = number + 1, time.monotonic()
+        self._number = done = number + 1
+        now = time.monotonic()
         if done == self._epochs or now - self._last >= self._pause:
             self._last = now
             self.message(f"{self._stage} {done}/{self._epochs}  {_shown(losses)}  {seconds:.2f} s  {self._left}")
@@ -194,15 +265,17 @@ class Bars(_Talking):
     def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """Move the bar."""
         super().epoch(number, losses, seconds)
+        self._move(description=f"{self._stage} {number + 1}/{self._epochs}", losses=_shown(losses))
+
+    def step(self, done: int, steps: int) -> None:
+        """Move the bar within an epoch."""
+        super().step(done, steps)
+        self._move()
+
+    def _move(self, **shown: str) -> None:
         # a stage that turns out to be slower than was thought does not move the bar back
-        self._share = max(self._share, self._left.spent / max(1e-9, self._left.spent + self._left.left))
-        self._progress.update(
-            self._task,
-            description=f"{self._stage} {number + 1}/{self._epochs}",
-            completed=self._share,
-            left=str(self._left),
-            losses=_shown(losses),
-        )
+        self._share = max(self._share, self._left.share)
+        self._progress.update(self._task, completed=self._share, left=str(self._left), **shown)
 
     def finish(self) -> None:
         """Take the bar away."""

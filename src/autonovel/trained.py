@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,17 @@ class Answers:
 
 
 @torch.no_grad()
-def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Path | None = None) -> Answers:
+def answer(
+    net: Net | Consensus,
+    images: Iterable[Tensor],
+    mode: Mode,
+    cache: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Answers:
     """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode.
 
-    Features of a pre-trained backbone that nothing has changed are computed once and kept in the cache.
+    Features of a pre-trained backbone that nothing has changed are computed once and kept in the cache. ``progress`` is told
+    how many images are done.
     """
     net.eval()
     features, joint, new = [], [], []
@@ -57,6 +64,8 @@ def answer(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Pa
             joint.append(scores.softmax(1).cpu())
             if new_scores is not None:
                 new.append(new_scores.softmax(1).cpu())
+            if progress is not None:
+                progress(sum(map(len, features)))
     return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
 
 
@@ -83,13 +92,18 @@ def answer_together(
     mode: Mode,
     index: npt.NDArray[np.int64] | None = None,
     cache: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Answers:
-    """:func:`answer` for these images of a data set (all when left out), which the processes share among them."""
+    """:func:`answer` for these images of a data set (all when left out), which the processes share among them.
+
+    ``progress`` is told how many of how many images are done.
+    """
     index = np.arange(len(images.labels)) if index is None else index
     world, n = mode.world, len(index)
     if not world.several or n < world.size:
-        return answer(net, images.chunks(index), mode, cache)
-    part = answer(net, images.chunks(index[world.rows(n)]), mode, cache)
+        return answer(net, images.chunks(index), mode, cache, progress and (lambda done: progress(done, n)))
+    rows = index[world.rows(n)]
+    part = answer(net, images.chunks(rows), mode, cache, progress and (lambda done: progress(done, len(rows))))
     new = None if part.new is None else world.join_rows(part.new, n)
     return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe
 from autonovel.settle import is_pretrained
-from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, seen_before_estimate
+from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
 from autonovel.trained import Answers, Trained, answer_together
 from autonovel.verdict import judge_pile, read_pile_answer, write_pile_answer
 
@@ -59,6 +59,7 @@ class Job:
         reporter: sees the progress.
         cache: where features of a pre-trained network are kept; None keeps none.
         remarks: what else the summary should say.
+        shorter: a recipe that takes less time, and what to type for it.
     """
 
     data: ImageSet
@@ -70,6 +71,7 @@ class Job:
     reporter: Reporter
     cache: Path | None
     remarks: Mapping[str, Any]
+    shorter: tuple[str, Recipe] | None = None
 
     @property
     def trains(self) -> bool:
@@ -108,7 +110,9 @@ class Walk:
     def go(self, until: str | None) -> None:
         """Walk to the end, or to the end of a stage."""
         started = time.perf_counter()
-        self.reporter.plan(self._planned(until))
+        shorter = self.job.shorter
+        other = None if shorter is None else (shorter[0], self._planned(until, shorter[1]))
+        self.reporter.plan(self._planned(until, self.recipe), other)
         net = self._first_net()
         before: Tensor | None = None
         for stage in self.stages:
@@ -152,18 +156,20 @@ class Walk:
         return old.mixed
 
     def _answers(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Answers:
-        return answer_together(net, self.images, self.mode, index, self.job.cache)
+        tell = self.reporter.counter("looking at the images")
+        return answer_together(net, self.images, self.mode, index, self.job.cache, tell)
 
-    def _planned(self, until: str | None) -> list[tuple[str, int]]:
-        """What is to be trained, with the epochs of each stage; what the folder has already is not left out."""
-        task = self.job.task(self.n_new)
+    def _planned(self, until: str | None, recipe: Recipe) -> list[tuple[str, int]]:
+        """What a recipe trains, with the epochs of each stage; what the folder has already is not left out."""
+        task = replace(self.job, recipe=recipe).task(self.n_new)
+        stages = plan(recipe, self.data.n_known)
         planned: list[tuple[str, int]] = []
-        for number in range(1, self.recipe.model.networks + 1):
-            for place, stage in enumerate(self.stages):
+        for number in range(1, recipe.model.networks + 1):
+            for place, stage in enumerate(stages):
                 if stage.method is not None:
                     planned.append((numbered(stage.name, number), stage.method(task).settings.epochs))
                 elif number == 1 and self.n_new is None and self._probes().trains:
-                    later = [s for s in self.stages[place:] if s.method is not None and s.method.sees == "labels"]
+                    later = [s for s in stages[place:] if s.method is not None and s.method.sees == "labels"]
                     planned += [(f"{s.name}-probe", s.method(task).settings.epochs) for s in later if s.method]
                 if until == stage.name:
                     return planned
@@ -209,7 +215,7 @@ class Walk:
             net.load_state_dict(state)
             self.given = read_pile_answer(run, name)
             return float(metadata["seconds"])
-        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, mode, self.job.seed, self.job.cache)
+        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, self.job)
         done = checkpoint.epochs_done
         run.forget_metrics(name, done)
         before = sum(m["seconds"] for m in run.metrics if m["stage"] == name)
@@ -232,6 +238,7 @@ class Walk:
                     checkpoint=checkpoint,
                     on_epoch=on_epoch,
                     on_message=self.reporter.message,
+                    on_step=self.reporter.step,
                     look=look,
                 )
         finally:
@@ -308,8 +315,8 @@ class Walk:
 class _Look:
     """What a method's hooks may ask of the images, under the network as it is when they ask."""
 
-    def __init__(self, net: Net, images: Images, mode: Mode, seed: int, cache: Path | None) -> None:
-        self._net, self._images, self._mode, self.seed, self._cache = net, images, mode, seed, cache
+    def __init__(self, net: Net, images: Images, job: Job) -> None:
+        self._net, self._images, self._job, self.seed = net, images, job, job.seed
 
     @property
     def labels(self) -> Tensor:
@@ -318,4 +325,5 @@ class _Look:
 
     def features(self, index: Tensor) -> Tensor:
         """Features (m, d) of these images, in evaluation mode."""
-        return answer_together(self._net, self._images, self._mode, index.numpy(), self._cache).features
+        job, tell = self._job, self._job.reporter.counter("looking at the images")
+        return answer_together(self._net, self._images, job.mode, index.numpy(), job.cache, tell).features

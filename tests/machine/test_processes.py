@@ -283,7 +283,7 @@ def test_torchrun_leaves_the_run_folder_of_a_single_process(cifar: Path, whole: 
     [(status, stdout, stderr)] = ends([torchrun(*discovery(cifar, out))])
     assert status == 0, stderr
     assert_same_run(out, whole)
-    assert load(out).summary["device"] == "2 processes, each cpu: 1 threads, float32"
+    assert load(out).summary["device"] == "2 processes, each cpu: 1 thread, float32"
     told = [line.split()[1] for line in stderr.splitlines() if line.startswith("joint ")]
     assert told == [f"{i}/{EPOCHS}" for i in range(1, EPOCHS + 1)]  # each epoch once
     assert stdout.count("5 new classes among 100 unlabelled images") == 1

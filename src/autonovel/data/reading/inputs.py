@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +13,7 @@ from autonovel.data.images import ImageSet
 from autonovel.data.reading.fill import Request
 from autonovel.data.reading.load import Loaded, load_parts
 from autonovel.data.reading.opening import open_parts
-from autonovel.data.reading.parts import Part
+from autonovel.data.reading.parts import FileReader, Part
 from autonovel.data.reading.survey import Survey, look_at
 from autonovel.data.reading.workers import Progress
 
@@ -26,6 +28,20 @@ class Input:
 
     def __init__(self, parts: Sequence[Part], *, supervised: bool) -> None:
         self.parts, self.supervised = tuple(parts), supervised
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A text that changes when a file is added, removed, renamed or changed, or its label is; nothing is decoded for it.
+
+        Empty where not everything comes from files, whose size and time of change tell.
+        """
+        digest = hashlib.sha256()
+        for part in self.parts:
+            if not isinstance(part.reader, FileReader):
+                return ""
+            digest.update(json.dumps([part.cache_names, part.ids, part.labels, part.class_names]).encode())
+            digest.update(part.reader.stamps.tobytes())
+        return digest.hexdigest()
 
     @cached_property
     def survey(self) -> Survey:
