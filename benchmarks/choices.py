@@ -77,8 +77,11 @@ class Bench:
             if not lock(file, wait=False):
                 say(f"{name}: another process trains it; waiting")
                 lock(file, wait=True)
+            run = Run(self.args.work / name)
+            if run.has(f"{shared}.safetensors"):
+                return run
             job = Pipeline(self.images, plain, self.n_new, self.args.seed, self.mode, Log(name, 10))
-            return job.run(Run(self.args.work / name), until=shared)
+            return job.run(run, until=shared)
 
     def row(self, table: str, row: str) -> None:
         """Train it, score it, add its line."""

@@ -159,11 +159,45 @@ def _alphabets(rows: Sequence[Row]) -> str:
     return about + "\n\n" + table(["", "ACC"], lines)
 
 
+def rounds_table(rows: Sequence[Row]) -> str:
+    """The next round: the images that nobody named, before and after."""
+
+    def line(group: list[Row]) -> list[str]:
+        first = group[0]
+        cells = [
+            spread([row[f"acc_{which}{when}"] for row in group])
+            for which in ("", "rest_digits_")
+            for when in ("before", "after")
+        ]
+        return [
+            f"digits, preset `{first['preset']}`, {len(first['named'])} of 5 clusters named",
+            str(len(group)),
+            *cells,
+            spread([row["seconds_second_round"] for row in group], 0, 1),
+            first["device"],
+            first["commit"],
+        ]
+
+    head = [
+        "run",
+        "seeds",
+        "rest, before",
+        "rest, after",
+        "rest without strays, before",
+        "after",
+        "seconds of the second round",
+        "machine",
+        "commit",
+    ]
+    return table(head, (line(group) for group in grouped(rows)))
+
+
 def section(name: str, rows: Sequence[Row]) -> str:
     """Everything that one file holds."""
     kinds: list[tuple[Callable[[Row], bool], Callable[[list[Row]], str]]] = [
         (lambda row: "acc_new" in row, runs_table),
         (lambda row: "acc_true" in row, alphabets_table),
+        (lambda row: "acc_before" in row, rounds_table),
         (lambda row: "estimates" in row, estimates_table),
     ]
     parts = [f"### [{name}.jsonl](../results/{name}.jsonl)"]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import add_row, combinations
-from tune_digits import Task, agreement, hide
+from tune_digits import agreement
 
 from autonovel.data.augment import to_float
 from autonovel.data.benchmarks.splits import load_benchmark
@@ -36,9 +36,10 @@ from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import restore
+from autonovel.tuning.tasks import ProbeTask, hide
 
 
-def cut_down(task: Task, ratio: float) -> Task:
+def cut_down(task: ProbeTask, ratio: float) -> ProbeTask:
     """The task with fewer images of its hidden digits: all of the first, 1/ratio of the last, geometric steps between."""
     digits = list(dict.fromkeys(task.classes.tolist()))
     order = sorted(digits)
@@ -48,10 +49,10 @@ def cut_down(task: Task, ratio: float) -> Task:
         mine = rows[task.classes == digit]
         left = round(len(mine) / ratio ** (place / max(1, len(order) - 1)))
         keep[mine[left:]] = False
-    return Task(task.data.subset(keep), task.probe[keep], task.classes[keep[rows]], task.n_new)
+    return replace(task, data=task.data.subset(keep), probe=task.probe[keep], classes=task.classes[keep[rows]])
 
 
-def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode, keep: Path | None) -> dict[str, Any]:
+def attempt(task: ProbeTask, recipe: Recipe, seed: int, mode: Mode, keep: Path | None) -> dict[str, Any]:
     """Run a variant: the accuracy of its answer, of k-means, and signs that need no labels."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,6 @@ import itertools
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from common import add_row, combinations
 
 from autonovel.data.augment import to_float
 from autonovel.data.benchmarks.splits import load_benchmark
-from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import resize
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
@@ -37,43 +35,10 @@ from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import restore
+from autonovel.tuning.tasks import ProbeTask, hide
 
 
-@dataclass(frozen=True)
-class Task:
-    """A discovery task whose answer is known.
-
-    Attributes:
-        data: the images; those of the probe classes are unlabelled.
-        probe: bool (n,), the images of the probe classes.
-        classes: int64 (probe images,), their classes.
-        n_new: how many classes the pile holds.
-    """
-
-    data: ImageSet
-    probe: np.ndarray
-    classes: np.ndarray
-    n_new: int
-
-
-def hide(data: ImageSet, hidden: Sequence[int], pile: int = 0) -> Task:
-    """Take the labels of some known classes away.
-
-    Args:
-        data: the images.
-        hidden: the classes.
-        pile: how many classes the unlabelled images hold, to keep these images; 0 leaves them out.
-    """
-    left = [c for c in range(data.n_known) if c not in hidden]
-    number = np.full(data.n_known + 1, UNKNOWN)  # the last entry is for label -1
-    number[left] = np.arange(len(left))
-    shown = replace(data, labels=number[data.labels], class_names=tuple(data.class_names[c] for c in left))
-    keep = np.ones(len(data), dtype=bool) if pile else data.is_labelled
-    probe = np.isin(data.labels, hidden)
-    return Task(shown.subset(keep), probe[keep], data.labels[probe], len(hidden) + pile)
-
-
-def attempt(task: Task, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]:
+def attempt(task: ProbeTask, recipe: Recipe, seed: int, mode: Mode) -> dict[str, Any]:
     """Run the method on a task: accuracy on the probe images, of every head too, and what needs no labels."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -200,6 +200,9 @@ def test_a_whole_second_round(first: Run, place: Path) -> None:
     assert second.classes == ("kind 0", "kind 1", "heron", "stork", "new 0", "new 1")
     assert len(second.machine.images) == len(members(first, 3)) + PER_CLASS
     assert any(said.startswith("2 clusters are known classes now (heron") for said in listener.said)
+    continued = second.summary["continued_from"]
+    assert continued["run"] == str(first.path.resolve())
+    assert continued["taken"] in listener.said
     assert second.config["run"]["recipe"] == first.config["run"]["recipe"]
     second.name(0, "ibis").name(1, "crane")
     with pytest.raises(InputError, match="Every image of .* has a class now"):

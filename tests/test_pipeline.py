@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import autonovel as an
-from autonovel import pipeline
+from autonovel import walk
 from autonovel.data.images import ImageSet, Truth
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
@@ -179,7 +179,7 @@ def test_a_cosine_head_of_another_temperature_is_not_taken_over(cifar, tmp_path:
 
 def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = ClassEstimate(1, (1, 1), {"k": [1.0], "silhouette": [0.0]}, "silhouette")
-    monkeypatch.setattr(pipeline, "estimate_from", lambda *_: one)
+    monkeypatch.setattr(walk, "estimate_from", lambda *_: one)
     with pytest.raises(InputError, match="looks like a single new class.*--n-new 2 or more, and another --out"):
         Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
 

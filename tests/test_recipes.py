@@ -16,7 +16,7 @@ from autonovel import settings as settings_module
 from autonovel.errors import InputError
 from autonovel.recipes import PRESETS, describe_recipes, get_recipe, with_fields, with_pretraining
 from autonovel.settings import Joint, Recipe, Training, from_dict
-from autonovel.settle import Facts, settle
+from autonovel.settle import FEW_IMAGES, Facts, settle
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
@@ -181,7 +181,7 @@ def test_what_is_given_is_not_decided_by_the_data() -> None:
         method="autonovel",
         model=dataclasses.replace(recipe.model, backbone="vgg", width=7),
         supervised=dataclasses.replace(recipe.supervised, batch=11),
-        joint=dataclasses.replace(recipe.joint, epochs=3, batch=17, lr=0.07),
+        joint=dataclasses.replace(recipe.joint, objective="swap", epochs=3, batch=17, lr=0.07),
     )
     for facts in FACTS:
         assert settle(given, facts) == (given, [])
@@ -220,10 +220,40 @@ def test_a_folder_takes_pre_trained_features_where_they_are_at_hand_and_suit_the
     tiny, _ = settle(folder, dataclasses.replace(photos, side=8, channels=1))
     assert (tiny.method, tiny.model.backbone) == ("scratch", "small")
     bare, notes = settle(folder, dataclasses.replace(photos, packaged=False))
-    assert (bare.method, bare.model.backbone) == ("scratch", "resnet18-large")
+    assert (bare.method, bare.model.backbone) == ("scratch", "resnet18")
     assert any("autonovel[photos]" in note for note in notes)
     named = dataclasses.replace(folder, model=dataclasses.replace(folder.model, backbone="timm:resnet50"))
     assert settle(named, dataclasses.replace(photos, packaged=False))[0].method == "features"
+
+
+def test_few_images_without_a_pre_trained_network_learn_a_space_by_contrast() -> None:
+    folder = get_recipe("folder")
+    photos = Facts(540, 5, 4, 137, 3, gpu=False)
+    few, notes = settle(folder, photos)
+    assert (few.method, few.joint.objective) == ("scratch", "contrast")
+    assert (few.model.backbone, few.model.width, few.model.size) == ("resnet18", 16, 32)
+    assert any("540 images are few (--joint.objective)" in note for note in notes)
+    on_gpu, _ = settle(folder, dataclasses.replace(photos, gpu=True))
+    assert (on_gpu.model.backbone, on_gpu.model.width, on_gpu.model.size) == ("resnet18", 32, 64)
+    many, notes = settle(folder, dataclasses.replace(photos, images=FEW_IMAGES + 1))
+    assert (many.method, many.joint.objective, many.model.backbone) == ("scratch", "swap", "resnet18-large")
+    assert any("images are enough (--joint.objective)" in note for note in notes)
+    # another method waits for heads that cluster
+    given = dataclasses.replace(folder, method="autonovel")
+    assert settle(given, photos)[0].joint.objective == "swap"
+    # one's own choices stay
+    wide = dataclasses.replace(folder, model=dataclasses.replace(folder.model, width=24, size=48))
+    own = settle(wide, photos)[0].model
+    assert (own.backbone, own.width, own.size) == ("resnet18", 24, 48)
+
+
+@pytest.mark.parametrize(("images", "epochs"), [(20, 400), (540, 190), (3000, 68), (10_000, 20)])
+def test_what_counts_for_few_images_is_the_number_of_steps(images: int, epochs: int) -> None:
+    facts = Facts(images, 5, 5, 28, 1, gpu=False)
+    recipe, notes = settle(get_recipe("folder"), facts)
+    assert recipe.joint.epochs == epochs
+    assert recipe.joint.batch <= 128
+    assert any(f"{epochs} epochs of joint training" in note for note in notes)
 
 
 @pytest.mark.parametrize("name", sorted(describe_recipes()))
@@ -274,6 +304,16 @@ def test_the_same_pre_training_and_none_leave_the_schedule_alone() -> None:
     longer = dataclasses.replace(recipe, pretrain=dataclasses.replace(recipe.pretrain, epochs=7))
     assert with_pretraining(longer, "rotation") == longer
     assert with_pretraining(longer, "none").pretrain == dataclasses.replace(longer.pretrain, method="none")
+
+
+def test_what_was_set_stays_where_the_pre_training_is_another() -> None:
+    recipe = with_fields(get_recipe("cifar10"), {"pretrain.epochs": 7, "pretrain.weight_decay": 0.0})
+    there = with_pretraining(recipe, "moco").pretrain
+    assert (there.epochs, there.weight_decay, there.batch, there.lr) == (7, 0.0, 512, 0.06)
+    again = with_pretraining(with_pretraining(recipe, "moco"), "simclr").pretrain
+    assert (again.epochs, again.weight_decay, again.batch, again.lr) == (7, 0.0, 512, 0.25)
+    characters = with_pretraining(get_recipe("omniglot"), "simclr").pretrain
+    assert (characters.epochs, characters.batch, characters.optimiser) == (400, 512, "sgd")
 
 
 def test_the_images_of_svhn_stay_upright_whatever_is_learned_from_them() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from autonovel.api import cluster, discover
+    from autonovel.api import cluster, discover, tune
     from autonovel.data.benchmarks.splits import load_benchmark
     from autonovel.data.images import ImageSet, Truth
     from autonovel.errors import AutonovelWarning, InputError, TrainingError
@@ -39,6 +39,7 @@ _HOMES = {
     "get_recipe": "recipes",
     "Run": "runs.folder",
     "load": "runs.folder",
+    "tune": "api",
 }
 __all__ = [
     "AutoNovel",
@@ -55,6 +56,7 @@ __all__ = [
     "get_recipe",
     "load",
     "load_benchmark",
+    "tune",
 ]
 
 

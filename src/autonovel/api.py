@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autonovel.arguments import check_arguments
+from autonovel.arguments import check_arguments, check_search
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
@@ -17,15 +19,21 @@ from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.next_round import next_round, same_recipe
-from autonovel.pipeline import Pipeline, read_estimate
+from autonovel.outcome import read_estimate
+from autonovel.pipeline import Pipeline
 from autonovel.progress import Reporter, make_reporter
-from autonovel.recipes import get_recipe
+from autonovel.recipes import get_recipe, with_fields
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load
 from autonovel.runs.shared import open_run
+from autonovel.runs.thumbnails import SIDE as THUMBNAIL
 from autonovel.settings import Recipe
 from autonovel.settle import Facts, packaged_network, settle
+from autonovel.tuning.result import Tuned
+from autonovel.tuning.search import Search, combinations
+from autonovel.tuning.tasks import choose_splits, how_many_to_hide
+from autonovel.tuning.tasks import hide as hide_classes
 
 Path_ = str | os.PathLike[str]
 
@@ -81,9 +89,11 @@ def discover(
     """
     check_arguments(out=out, device=device, n_new=n_new)
     shown = reporter if reporter is not None else make_reporter(verbose)
+    remarks: dict[str, Any] = {}
     if continue_from is not None:
         before = continue_from if isinstance(continue_from, Run) else load(continue_from)
-        given = _next_round(before, labelled, unlabelled, out, shown)
+        given, taken = _next_round(before, labelled, unlabelled, out, shown)
+        remarks["continued_from"] = {"run": str(before.path.resolve()), "taken": taken}
         recipe = same_recipe(before, preset) if recipe is None else recipe
     else:
         given = _given(labelled, unlabelled)
@@ -92,6 +102,7 @@ def discover(
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
     number = None if n_new == "auto" else int(n_new)
     pipeline = _pipeline(given, settings, number, seed, Mode.of(device, world), cache, shown)
+    pipeline.remarks |= remarks
     source = None if start_from is None else world.from_first(lambda: load(start_from))
     run = pipeline.run(open_run(out, world), truth=truth, start_from=source)
     if world.first:
@@ -129,18 +140,105 @@ def cluster(images: Any, k: int | str = "auto", *, out: Path_, recipe: str | Rec
     return discover(None, images, out=out, n_new=k, recipe=recipe, **options)
 
 
+def tune(
+    labelled: Any,
+    unlabelled: Any = None,
+    *,
+    search: Mapping[str, Sequence[Any]],
+    out: Path_,
+    recipe: str | Recipe = "folder",
+    preset: str = "paper",
+    trials: int | None = None,
+    splits: int = 4,
+    hide: int | None = None,
+    seeds: int = 1,
+    n_new: int | None = None,
+    with_pile: bool = False,
+    halving: bool = True,
+    together: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    cache: Path_ | None = None,
+    verbose: bool = False,
+    reporter: Reporter | None = None,
+) -> Tuned:
+    """Compare settings of a recipe on known classes: hide the labels of some, discover them, and score the answer.
+
+    True classes of the unlabelled images are never asked for. Stages that trials have in common are trained once.
+
+    Args:
+        labelled: images of the known classes, in any form that :func:`discover` takes; there must be four classes or more.
+        unlabelled: the images to be sorted later. They decide, with the others, what the recipe leaves to the data.
+        search: fields of the recipe by name and the values to compare: ``{"joint.top_k": [1, 3, 5]}``. A name may be several
+            joined by ``+``, which are given the same value.
+        out: the folder of the search. The same call with the same folder continues where it stopped.
+        recipe: name or :class:`~autonovel.settings.Recipe` to which the values are added.
+        preset: paper, reference or fast.
+        trials: so many combinations by chance; all of them when left out.
+        splits: how many different sets of classes are hidden, one after the other.
+        hide: how many classes each of them has; as many as there are new ones, at most two fifths of the known ones, or a
+            quarter of these where ``n_new`` is left out.
+        seeds: how often each split is tried, with other randomness where classes are discovered.
+        n_new: how many new classes the unlabelled images hold, where that is known.
+        with_pile: keep the unlabelled images among the hidden ones, which makes the task as crowded as the real one; needs
+            ``n_new``.
+        halving: leave the worse half of the combinations out after 1, 2, 4, ... trials.
+        together: trials at the same time; 4 on a GPU and 1 on a CPU when left out.
+        seed: everything random depends on it.
+        device: cpu, cuda or auto.
+        cache: folder for decoded images and features; the user's cache folder when left out.
+        verbose: show progress.
+        reporter: sees the progress, in place of what ``verbose`` shows.
+
+    Returns:
+        The table, the best recipe, and how far to trust it.
+    """
+    check_search(
+        out=out, device=device, splits=splits, seeds=seeds, together=together, n_new=n_new, with_pile=with_pile
+    )
+    shown = reporter if reporter is not None else make_reporter(verbose)
+    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
+    values = combinations(search, trials, seed)
+    largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
+    mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
+    given = _given(labelled, unlabelled)
+    data, _, _, facts = _read(
+        given, with_fields(settings, {"model.size": largest}), n_new, mode, folder, shown, least=0
+    )
+    hidden = hide if hide is not None else how_many_to_hide(data.n_known, n_new)
+    if with_pile and data.is_labelled.all():
+        raise InputError(
+            f"{option('with_pile')} keeps the unlabelled images, but there are none; give some, or leave it out."
+        )
+    pile = (n_new or 0) if with_pile else 0
+    job = Search(
+        out=Path(out),
+        recipe=settings,
+        values=values,
+        settle=lambda one: settle(one, facts)[0],
+        tasks=[hide_classes(data, chosen, pile) for chosen in choose_splits(data.n_known, hidden, splits, seed)],
+        seeds=range(seed, seed + seeds),
+        mode=mode,
+        reporter=shown,
+        halving=halving,
+        together=together or (4 if mode.device.type == "cuda" else 1),
+        cache=folder / "features",
+    )
+    return job.go(data.n_known)
+
+
 def _given(labelled: Any, unlabelled: Any) -> ImageSet | Input:
     """The images: as they are where they were read before, otherwise opened and listed."""
     return labelled if isinstance(labelled, ImageSet) and unlabelled is None else open_input(labelled, unlabelled)
 
 
-def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> ImageSet | Input:
-    """The images of a run as a person left them; says what was taken."""
+def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> tuple[ImageSet | Input, str]:
+    """The images of a run as a person left them, and what was taken, which is said too."""
     if Path(out).resolve() == before.path.resolve():
         raise InputError(f"{before.path} is the run to continue from; give another folder as {option('out')}.")
     taken = next_round(before, more, images=images)
     reporter.message(taken.sentence)
-    return taken.given
+    return taken.given, taken.sentence
 
 
 def _pipeline(
@@ -154,6 +252,21 @@ def _pipeline(
 ) -> Pipeline:
     """The images, read once, and the recipe settled for them."""
     folder = Path(cache) if cache is not None else user_cache()
+    data, recipe, problems, _ = _read(given, recipe, n_new, mode, folder, reporter)
+    return Pipeline(data, recipe, n_new, seed, mode, reporter, problems, folder / "features")
+
+
+def _read(
+    given: ImageSet | Input,
+    recipe: Recipe,
+    n_new: int | None,
+    mode: Mode,
+    folder: Path,
+    reporter: Reporter,
+    *,
+    least: int = 2,
+) -> tuple[ImageSet, Recipe, list[Problem], Facts]:
+    """The images, the recipe settled for them, files with problems, and what the recipe was settled by."""
     gpu, packaged = mode.device.type == "cuda", packaged_network()
     if isinstance(given, ImageSet):
         data, problems = given, list[Problem]()
@@ -165,14 +278,14 @@ def _pipeline(
         facts = Facts(total, len(seen.classes), n_new, seen.size, seen.channels, gpu, packaged)
         asked = recipe.model.size
         recipe, notes = settle(recipe, facts)
-        # smaller images are enlarged where they are needed so, not in the cache
-        size = asked or min(seen.size, recipe.model.size or seen.size)
+        # smaller images are enlarged where they are needed so, not in the cache; thumbnails show more than a small network sees
+        size = asked or min(seen.size, max(THUMBNAIL, recipe.model.size or seen.size))
         with mode.world.local_first():
-            loaded = given.load(size=size, cache=folder, progress=reporter.counter("reading images"))
+            loaded = given.load(size=size, cache=folder, progress=reporter.counter("reading images"), least=least)
         data, problems, notes = loaded.images, loaded.problems, [*notes, *loaded.notes]
     for note in notes:
         reporter.message(note)
-    return Pipeline(data, recipe, n_new, seed, mode, reporter, problems, folder / "features")
+    return data, recipe, problems, facts
 
 
 def _draw(run: Run, report: bool, reporter: Reporter) -> None:

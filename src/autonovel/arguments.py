@@ -30,10 +30,40 @@ def check_arguments(
     """
     _check_number("n_new", n_new)
     _check_number("k", k)
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
-        raise InputError(f"There is no device '{device}'; choose cpu, cuda, cuda:N or auto.")
+    _check_device(device)
     if launched().first:  # which alone writes the folder
         check_out(Path(out))
+
+
+def check_search(
+    *,
+    out: str | os.PathLike[str],
+    device: str,
+    splits: int,
+    seeds: int,
+    together: int | None,
+    n_new: int | None,
+    with_pile: bool,
+) -> None:
+    """Refuse a search of settings that cannot work, each with one sentence; see :func:`autonovel.api.tune`."""
+    if launched().several:
+        raise InputError("Settings are compared in one process; start this command without torchrun.")
+    for name, value in (("splits", splits), ("seeds", seeds), ("together", together)):
+        if value is not None and value < 1:
+            raise InputError(f"{option(name)} is {value}; it must be at least 1.")
+    if with_pile and n_new is None:
+        raise InputError(f"{option('with_pile')} needs to know how many new classes there are; give {option('n_new')}.")
+    _check_number("n_new", "auto" if n_new is None else n_new)
+    _check_device(device)
+    if (Path(out) / "trials.jsonl").exists():  # a search that is to be continued
+        _check_writable(Path(out))
+    else:
+        check_out(Path(out))
+
+
+def _check_device(device: str) -> None:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
+        raise InputError(f"There is no device '{device}'; choose cpu, cuda, cuda:N or auto.")
 
 
 def _check_number(name: str, value: Any) -> None:
@@ -51,6 +81,15 @@ _LEFT_OVER = re.compile(r"state|\..+\.part")
 
 def check_out(out: Path) -> None:
     """Refuse a run folder that cannot be made or written, or holds something else."""
+    there = _check_writable(out)
+    if there != out or (out / "config.json").exists():
+        return
+    if any(not _LEFT_OVER.fullmatch(entry.name) for entry in out.iterdir()):
+        raise InputError(f"The folder {out} is not empty and holds no run; give another folder as {option('out')}.")
+
+
+def _check_writable(out: Path) -> Path:
+    """The folder, or the nearest one above it that there is, in which something can be written."""
     there = next((folder for folder in (out, *out.parents) if os.path.exists(folder)), Path("."))
     if not there.is_dir():
         raise InputError(f"{there} is a file; give another folder for the run as {option('out')}.")
@@ -62,7 +101,4 @@ def check_out(out: Path) -> None:
         raise InputError(
             f"The folder {out} cannot be written ({error.strerror}); give another folder for the run as {option('out')}."
         ) from None
-    if there != out or (out / "config.json").exists():
-        return
-    if any(not _LEFT_OVER.fullmatch(entry.name) for entry in out.iterdir()):
-        raise InputError(f"The folder {out} is not empty and holds no run; give another folder as {option('out')}.")
+    return there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +51,21 @@ prototypical: what the authors ran on OmniGlot.
 
 
 def with_pretraining(recipe: Recipe, method: str) -> Recipe:
-    """The recipe with another pre-training, trained as that one is; how images are varied stays as the recipe has it.
+    """The recipe with another pre-training, trained as that one is.
+
+    How images are varied, and whatever is set otherwise than in the recipe of this name, stays.
 
     >>> recipe = with_pretraining(get_recipe("cifar10"), "simclr")
     >>> recipe.pretrain.batch, recipe.pretrain.schedule
     (512, 'cosine')
     """
-    if method == recipe.pretrain.method:
+    own, preset = recipe.pretrain, recipe.preset
+    if method == own.method:
         return recipe
-    return replace(recipe, pretrain=_trained_as(recipe.pretrain, method, recipe.preset))
+    named = get_recipe(recipe.name, preset).pretrain if recipe.name in _RECIPES and preset in PRESETS else own
+    usual = named if own.method == named.method else _trained_as(named, own.method, preset)
+    given = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(usual, f.name)}
+    return replace(recipe, pretrain=replace(_trained_as(own, method, preset), **given))
 
 
 def _trained_as(own: Pretrain, method: str, preset: str) -> Pretrain:
@@ -204,6 +210,7 @@ def _folder(preset: str) -> Recipe:
         name="folder",
         method="auto",
         pile="auto",
+        mirror="auto",
         model=replace(best.model, backbone="auto", width=0),
         estimate=Estimate(method="judges"),
         supervised=replace(best.supervised, batch=0, augment=strong),

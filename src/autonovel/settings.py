@@ -330,6 +330,9 @@ class Recipe:
     """The whole method, a plan of stages. auto takes pre-trained features where they are at hand and suit the images."""
     pile: Literal["new", "mixed", "auto"] = "new"
     """May the pile hold images of known classes too? auto decides from the images and says so."""
+    mirror: Literal["given", "auto"] = "given"
+    """Whether the flip of each stage stands as it is given, or (auto) is switched off in all of them where mirrored images of
+    the known classes no longer look like their class (digits, letters)."""
     model: Model = Model()
     """The network."""
     pretrain: Pretrain = Pretrain()

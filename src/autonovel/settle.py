@@ -6,12 +6,15 @@ at once, before an image is decoded, and says in a sentence what it chose and wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
+from typing import TypeVar
 
 from autonovel.errors import option
 from autonovel.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe
-from autonovel.settings import Joint, Model, Recipe
+from autonovel.settings import Augment, Joint, Model, Recipe
+
+T = TypeVar("T")
 
 PHOTOS_FROM = 24
 """Images with fewer pixels a side hold too little for a network that was trained on photographs."""
@@ -71,6 +74,20 @@ def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
     trains = recipe.method != "features"
     joint = _fit_joint(recipe, facts, batch, notes if trains else [])
     return replace(recipe, model=model, supervised=supervised, joint=joint), notes
+
+
+def without_mirrors(recipe: Recipe) -> Recipe:
+    """The recipe with flip switched off in every stage."""
+
+    def off(part: T) -> T:
+        changes = {
+            f.name: replace(value, flip=False) if isinstance(value, Augment) else off(value)
+            for f in fields(part)  # type: ignore[arg-type]
+            if is_dataclass(value := getattr(part, f.name))
+        }
+        return replace(part, **changes)  # type: ignore[type-var]
+
+    return off(recipe)
 
 
 _LEFT_OPEN = {

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
+from autonovel.maths.confidence import log_odds, power_for
 from autonovel.maths.known_space import group_means, unit
 from autonovel.maths.mixed import least_similar
 from autonovel.methods.base import PileAnswer
@@ -166,10 +167,4 @@ def _agreeing_power(joint: Tensor, features: Tensor, n_known: int) -> tuple[floa
         return 1.0, {}
     other = kmeans(features[new].float(), k, seed=0).labels
     agreement = cluster_accuracy(answer[new].numpy(), other.cpu().numpy())
-    wanted = agreement**0.5
-    low, high = 0.02, 5.0
-    for _ in range(20):
-        middle = (low * high) ** 0.5
-        sure = Judge(features[:0], 0.0, middle).calibrated(joint[new][:, n_known:]).amax(1).mean().item()
-        low, high = (middle, high) if sure < wanted else (low, middle)
-    return middle, {"agreement": agreement}
+    return power_for(log_odds(agreement**0.5), joint[new][:, n_known:]), {"agreement": agreement}

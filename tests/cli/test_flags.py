@@ -19,6 +19,7 @@ from autonovel.cli.flags import (
     metavar,
     overlay,
     read,
+    take_value,
     text_of,
     usage,
 )
@@ -259,3 +260,37 @@ def test_any_recipe_can_be_typed_in_any_order(recipe: Recipe, random: Any) -> No
     found = read("work", list(itertools.chain(*groups)), list(flags_of(Recipe)))
     assert found == {flag.path: flag.default for flag in flags}
     assert overlay(recipe, found) == recipe
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A command with a list of its own, beside one of a recipe."""
+
+    words: tuple[str, ...] = ()
+    """Words."""
+    inner: Inner = Inner()
+    """A group."""
+
+
+def test_a_commands_own_list_may_be_typed_in_parts_and_a_field_of_the_recipe_is_what_was_typed_last() -> None:
+    flags = list(flags_of(Listing))
+    assert read("x", ["--words", "a", "b", "--words=c"], flags)["words"] == ("a", "b", "c")
+    recipe = list(flags_of(Recipe))
+    typed = ["--joint.milestones", "3", "4", "--joint.milestones", "5"]
+    assert read("x", typed, recipe)["joint.milestones"] == (5,)
+
+
+def test_a_value_within_another_word_is_read_as_the_flag_reads_it() -> None:
+    flags = {flag.path: flag for flag in flags_of(Recipe)}
+    for path, word, value in (
+        ("joint.top_k", "3", 3), ("joint.lr", "1e-2", 0.01), ("joint.incremental", "true", True),
+        ("joint.incremental", "false", False), ("joint.pairs", "soft", "soft"), ("joint.schedule", "cosine", "cosine"),
+    ):  # fmt: skip
+        assert take_value(flags[path], "--search", word) == value
+    for path, word, message in (
+        ("joint.top_k", "3.5", "--search is '3.5'; give a whole number"),
+        ("joint.incremental", "yes", "give true or false"),
+        ("joint.milestones", "3", "cannot be compared"),
+    ):
+        with pytest.raises(InputError, match=message):
+            take_value(flags[path], "--search", word)

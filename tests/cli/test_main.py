@@ -1,5 +1,6 @@
 """The command as a function: refusals, lists, warnings, and nothing of it left behind in the process."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from autonovel.cli.doctor import Doctor
 from autonovel.cli.main import main
 from autonovel.data.reading.workers import Progress
 from autonovel.errors import TrainingError, option
-from autonovel.recipes import describe_recipes
+from autonovel.methods.registry import described
+from autonovel.recipes import describe_recipes, get_recipe
 from tests.cli.conftest import Call, Result
 
 
@@ -42,7 +44,9 @@ def test_recipes_are_listed_and_shown(call: Call) -> None:
     listed = call("recipes")
     assert listed.returncode == 0
     assert all(f"{name} " in listed.stdout for name in describe_recipes())
-    assert "--joint.objective NAME\n  pairs " in listed.stdout
+    for setting, lines in described().items():
+        assert f"--{setting.replace('_', '-')} NAME\n" in listed.stdout
+        assert all(f"  {name} " in listed.stdout and line in listed.stdout for name, line in lines.items())
     lines = call("recipes", "cifar100").stdout.splitlines()
     for line in ("--joint.consistency 50.0", "--joint.ramp 150", "--model.backbone resnet18", "--joint.swap.heads 4"):
         assert line in lines
@@ -54,6 +58,33 @@ def test_recipes_are_listed_and_shown(call: Call) -> None:
 def test_what_a_recipe_shows_can_be_typed(recipe: str, call: Call) -> None:
     words = call("recipes", recipe).stdout.split()
     assert_refused(call("discover", *words, "nowhere"), "There is no file or folder 'nowhere'")
+
+
+def test_a_recipe_comes_from_a_file_with_its_preset(call: Call) -> None:
+    Path("mine.json").write_text(json.dumps(get_recipe("svhn", "fast").to_dict()))
+    assert "--joint.epochs 60" in call("recipes", "mine.json").stdout.splitlines()
+    assert_refused(call("discover", "nowhere", "--recipe", "mine.json"), "There is no file or folder 'nowhere'")
+    assert_refused(call("discover", "x", "--recipe", "mine.json", "--preset", "paper"), "leave --preset out")
+    assert_refused(
+        call("discover", "x", "--recipe", "other.json"), "The recipe other.json cannot be read (No such file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "Say which settings to compare, for example --search joint.top-k=1,3,5"),
+        ("--search joint.topk=1", "no field 'joint.topk' (did you mean joint.top_k?)"),
+        ("--search joint.top-k=few", "--search joint.top_k is 'few'; give a whole number"),
+        ("--search pretrain.method=rotatoin", "is 'rotatoin' (did you mean rotation?); choose among none, rotation"),
+        ("--search joint.milestones=3,4", "cannot be compared"),
+        ("--search joint.top-k=1 --splits 0", "--splits is 0; it must be at least 1"),
+        ("--search joint.top-k=1", "There is no file or folder 'nowhere'"),
+        ("--search top_k", "Say which settings to compare, for example --search joint.top-k=1,3,5"),
+    ],
+)
+def test_a_search_that_cannot_be_meant_is_refused(words: str, message: str, call: Call) -> None:
+    assert_refused(call("tune", "nowhere", *words.split()), message)
 
 
 def test_benchmarks_are_listed(call: Call) -> None:

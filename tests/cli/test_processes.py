@@ -223,10 +223,10 @@ def assert_same_run(out: Path, whole: Path) -> None:
 
 EAGER = """
 import functools, sys
-import autonovel.pipeline as pipeline
+import autonovel.walk as walk
 from autonovel.cli.main import main
 # the state is kept after each epoch, not every few seconds
-pipeline.train = functools.partial(pipeline.train, checkpoint_seconds=0.0)
+walk.train = functools.partial(walk.train, checkpoint_seconds=0.0)
 sys.exit(main())
 """
 

@@ -291,12 +291,12 @@ def test_torchrun_leaves_the_run_folder_of_a_single_process(cifar: Path, whole: 
 
 FAILING = """
 import sys
-import autonovel.pipeline as pipeline
+import autonovel.walk as walk
 from autonovel.cli.main import main
 from autonovel.machine.launch import launched
 from autonovel.errors import TrainingError
 
-train = pipeline.train
+train = walk.train
 
 def failing(*arguments, on_epoch, key, **more):
     def told(epoch):
@@ -305,7 +305,7 @@ def failing(*arguments, on_epoch, key, **more):
             raise TrainingError("The fan of the second machine is broken; mend it.")
     train(*arguments, on_epoch=told, key=key, **more)
 
-pipeline.train = failing
+walk.train = failing
 sys.exit(main())
 """
 

@@ -1,5 +1,7 @@
 """Probabilities say how often an answer is right."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,9 +10,13 @@ from torch import Tensor
 
 from autonovel.maths.confidence import (
     Calibration,
+    KnownProblem,
+    calibrate,
     expected_calibration_error,
     fit_calibration,
+    log_odds,
     majority_right,
+    power_for,
     reliability,
 )
 
@@ -71,3 +77,50 @@ def test_reliability_is_ready_for_json() -> None:
 def test_majority() -> None:
     found, truth = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([2, 2, 0, 2, 2])
     assert majority_right(found, truth, 2).tolist() == [True, True, False, True, True]
+
+
+@given(st.floats(0.4, 0.99), st.integers(2, 8), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_the_power_gives_the_mean_that_is_wanted(wanted: float, k: int, seed: int) -> None:
+    raw = votes(300, k, seed)
+    sure = Calibration(power_for(log_odds(wanted), raw)).apply(raw).amax(1).mean().item()
+    reachable = [Calibration(power).apply(raw).amax(1).mean().item() for power in (0.02, 8.0)]
+    assert sure == pytest.approx(min(max(wanted, reachable[0]), reachable[1]), abs=0.01)
+
+
+def problem(accuracy: float, agreement: float, seed: int = 0) -> KnownProblem:
+    """Votes that know nothing of which answers are right."""
+    raw = votes(400, 3, seed)
+    right = torch.rand(400, generator=torch.Generator().manual_seed(seed + 1)) < accuracy
+    return KnownProblem(raw, right, accuracy, agreement)
+
+
+def test_the_mean_probability_lies_between_what_votes_and_agreement_say() -> None:
+    problems = [problem(0.8, 0.9, 0), problem(0.7, 0.8, 1)]
+    raw = votes(500, 4, 2)
+    votes_say = fit_calibration([(p.votes, p.right) for p in problems]).apply(raw).amax(1).mean().item()
+
+    def odds(p: float) -> float:
+        return math.log(p / (1 - p))
+
+    for agreement in (0.6, 0.95):
+        shared = (odds(0.8) - odds(0.9) + odds(0.7) - odds(0.8)) / 2
+        expected = (odds(votes_say) + odds(agreement) + shared) / 2
+        got = calibrate(problems, raw, agreement).apply(raw).amax(1).mean().item()
+        assert odds(got) == pytest.approx(expected, abs=0.02)
+
+
+def test_new_classes_that_are_easier_than_the_known_are_answered_more_surely() -> None:
+    problems = [problem(0.7, 0.8, seed) for seed in range(3)]
+    raw = votes(500, 3, 9)
+    sure = [calibrate(problems, raw, agreement).apply(raw).amax(1).mean().item() for agreement in (0.6, 0.8, 0.97, 1.0)]
+    assert sure == sorted(sure)
+    assert sure[3] - sure[0] > 0.15
+
+
+def test_perfect_problems_stay_finite() -> None:
+    sharp = torch.eye(3)[torch.arange(30) % 3]
+    perfect = KnownProblem(sharp, torch.ones(30, dtype=torch.bool), 1.0, 1.0)
+    found = calibrate([perfect], sharp, 1.0).apply(sharp)
+    assert found.isfinite().all()
+    assert found.amax(1).min() > 0.98

@@ -12,7 +12,7 @@ from PIL import Image
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.maths.class_estimate import probe_sets
 from autonovel.maths.estimate import estimate_classes
-from autonovel.pipeline import plain
+from autonovel.outcome import plain
 from autonovel.recipes import get_recipe
 from autonovel.report.plots import draw_estimate
 from autonovel.runs.folder import Run

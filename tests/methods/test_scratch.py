@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 import autonovel as an
@@ -20,6 +21,7 @@ from autonovel.methods.contrast import Contrasted
 from autonovel.models.net import Net, build
 from autonovel.pipeline import Pipeline
 from autonovel.probes import plan_probes
+from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Augment, JointContrast, Model, Recipe
@@ -165,3 +167,71 @@ def test_a_space_is_taken_over_only_if_it_has_seen_the_same_labels(tmp_path: Pat
 def test_what_cannot_work_is_refused_before_training(method: str, change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Pipeline(data(), replace(recipe(**change), method=method), NEW, 0, Mode.of("cpu"))
+
+
+class Told(Reporter):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def one_sided(n: int = 80) -> np.ndarray:
+    """Two known classes that are each other's mirror image, and a pile of both."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(60, 15, (n, SIDE, SIDE, 3))
+    for i in range(n):
+        left = (i % 2) * (SIDE // 2)
+        images[i, :, left : left + SIDE // 2] += 100
+    return images.clip(0, 255).astype(np.uint8)
+
+
+def flips(recipe: Recipe) -> list[bool]:
+    joint, pretrain = recipe.joint, recipe.pretrain
+    views = (
+        pretrain.augment,
+        pretrain.contrast.augment,
+        recipe.supervised.augment,
+        joint.augment,
+        joint.contrast.augment,
+    )
+    return [augment.flip for augment in views]
+
+
+def test_views_are_mirrored_only_where_known_classes_stay_what_they_are() -> None:
+    images = one_sided()
+    labels = np.where(np.arange(len(images)) < 60, np.arange(len(images)) % 2, -1)
+    told = Told()
+    job = Pipeline(ImageSet.from_arrays(images, labels), recipe(), 2, 0, Mode.of("cpu"), told)
+    assert not any(flips(job.recipe))
+    assert any("views are not mirrored" in text and "(--mirror)" in text for text in told.messages)
+    # everything else stays, what is given stays, and classes that look the same both ways keep their mirrored views
+    assert replace(job.recipe.joint.contrast.augment, flip=True) == recipe().joint.contrast.augment
+    given = Pipeline(ImageSet.from_arrays(images, labels), replace(recipe(), mirror="given"), 2, 0, Mode.of("cpu"))
+    assert all(flips(given.recipe))
+    upright = np.rot90(images, axes=(1, 2)).copy()
+    told = Told()
+    assert all(flips(Pipeline(ImageSet.from_arrays(upright, labels), recipe(), 2, 0, Mode.of("cpu"), told).recipe))
+    assert any(text.startswith("views are mirrored:") for text in told.messages)
+
+
+def test_what_a_small_network_does_not_see_is_kept_for_the_eye(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Photographs are learned from at 32 pixels on a CPU; thumbnails and further images keep the usual 64."""
+    monkeypatch.setattr("autonovel.api.packaged_network", lambda: False)
+    monkeypatch.setattr("autonovel.pipeline.packaged_network", lambda: False)
+    labels = np.repeat(np.arange(4), 4)
+    for i, (image, label) in enumerate(zip(class_images(labels, 100), labels, strict=True)):
+        place = tmp_path / "known" / str(label) if label < 2 else tmp_path / "pile"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{i:03d}.png")
+    base = get_recipe("folder")
+    short = replace(base, pile="new", joint=replace(base.joint, epochs=1, warmup=0))
+    run = an.discover(
+        tmp_path / "known", tmp_path / "pile", out=tmp_path / "run", n_new=2, recipe=short, device="cpu",
+        cache=tmp_path / "cache", report=False,
+    )  # fmt: skip
+    assert run.config["run"]["data"]["shape"] == [64, 64, 3]
+    assert run.config["run"]["recipe"]["model"]["size"] == 32
+    again = run.predict(tmp_path / "pile", device="cpu", cache=tmp_path / "cache")
+    assert [p.name for p in again] == [p.name for p in run.predictions]

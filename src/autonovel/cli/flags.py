@@ -132,7 +132,10 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
             given[flag.path] = value == "true"
         else:
             candidates = _parts(flag.kind, value) if equals else _values(rest)
-            given[flag.path], used = _convert(flag, typed, candidates)
+            found, used = _convert(flag, typed, candidates)
+            # a command's own list may be typed in several parts; a field of the recipe is what was typed last
+            before = given.get(flag.path, ()) if flag.repeats and not flag.group else ()
+            given[flag.path] = (*before, *found) if before else found
             if equals and used < len(candidates):
                 raise InputError(f"{typed} is '{value}'; give {in_words(flag.kind)}.")
             rest = rest if equals else rest[used:]
@@ -183,7 +186,8 @@ def metavar(kind: Any) -> str:
         return f"{metavar(first)} ..." if Ellipsis in others else " ".join(map(metavar, (first, *others)))
     if _members(kind):
         return "|".join(metavar(part) for part in _members(kind))
-    return "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else _METAVARS.get(kind, "VALUE")
+    named = _METAVARS.get(kind, getattr(kind, "METAVAR", "VALUE"))
+    return "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else named
 
 
 def in_words(kind: Any) -> str:
@@ -204,7 +208,8 @@ def _alternatives(kind: Any) -> list[str]:
         return [f"{1 + len(others)} {_IN_WORDS[first].removeprefix('a ')}s"]
     if get_origin(kind) is Literal:
         return list(map(str, get_args(kind)))
-    return [word for part in _members(kind) for word in _alternatives(part)] or [_IN_WORDS.get(kind, "a value")]
+    named = _IN_WORDS.get(kind, getattr(kind, "WORDS", "a value"))
+    return [word for part in _members(kind) for word in _alternatives(part)] or [named]
 
 
 def text_of(kind: type[Any], name: str) -> str:
@@ -260,6 +265,22 @@ def _parts(kind: Any, value: str) -> list[str]:
     """The words of a value after ``=``: numbers may be several, with commas between them."""
     several = any(get_origin(part) is tuple and str not in get_args(part) for part in _members(kind) or (kind,))
     return value.split(",") if several else [value]
+
+
+def take_value(flag: Flag, typed: str, word: str) -> Any:
+    """The value of a flag from one word, for commands that read flags of the recipe within a word of their own.
+
+    Args:
+        flag: whose value it is.
+        typed: what the user typed before it, for the message where it cannot be read.
+        word: the value.
+    """
+    if flag.kind is bool:
+        flag = replace(flag, kind=Literal["true", "false"])
+        return _convert(flag, typed, [word])[0] == "true"
+    if get_origin(flag.kind) is tuple:
+        raise InputError(f"{typed} takes several words at once and cannot be compared.")
+    return _convert(flag, typed, [word])[0]
 
 
 def _convert(flag: Flag, typed: str, words: list[str]) -> tuple[Any, int]:

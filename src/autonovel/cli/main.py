@@ -28,6 +28,7 @@ VERBS = {
     "discover": "discover.Discover",
     "estimate": "estimate.Estimate",
     "cluster": "cluster.Cluster",
+    "tune": "tune.Tune",
     "show": "show.Show",
     "report": "report.Report",
     "browse": "browse.Browse",

@@ -33,6 +33,7 @@ class Recipes(Verb):
         for path, lines in described().items():
             print(f"\n{option(path)} NAME")
             _print_names(lines)
+        print("\nautonovel tune compares any of them on your own known classes; docs/choosing.md has figures.")
 
 
 def _print_names(lines: Mapping[str, str]) -> None:

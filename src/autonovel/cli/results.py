@@ -24,7 +24,7 @@ def print_result(run: Any, *, json: bool = False) -> None:
     _print_table(run)
     if run.edits and "acc_new" in run.summary:
         print("The scores are those of the clusters as they were found, before anything was changed:")
-    for line in (*_scores(run.summary), _made_with(run), *_files(run)):
+    for line in (*_scores(run.summary), *_continued(run.summary), _made_with(run), *_files(run)):
         print(line)
 
 
@@ -100,6 +100,12 @@ def _scores(summary: dict[str, Any]) -> Iterator[str]:
         for rule, parts in summary.get("test", {}).items():
             shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
             yield f"test split, {rule} matching: {'  '.join(shown)}"
+
+
+def _continued(summary: dict[str, Any]) -> Iterator[str]:
+    """For the next round, what it took from the run before."""
+    if before := summary.get("continued_from"):
+        yield f"Continued from {before['run']}: {before['taken']}"
 
 
 def _made_with(run: Any) -> str:

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.confidence import Calibration, fit_calibration, majority_right, reliability
+from autonovel.maths.confidence import (
+    Calibration,
+    KnownProblem,
+    calibrate,
+    fit_calibration,
+    majority_right,
+    reliability,
+)
 from autonovel.maths.counting import Count, count_classes
 from autonovel.maths.grouping import SHARPNESS, Grouping, compose, group_pile, soft_answer
 from autonovel.maths.kmeans import kmeans
@@ -23,6 +30,8 @@ from autonovel.maths.wrong_number import number_notes
 PileKind: TypeAlias = Literal["new", "mixed", "auto"]
 
 PROBE_PROBLEMS = 10
+PLAIN_RESTARTS = 5
+"""Of plain k-means, with which the groups are compared."""
 PROBE_IMAGES = 300
 """Images of a known class that take part in a known problem, at most."""
 WORSE = 0.01
@@ -137,14 +146,20 @@ def answer_from_features(
         notes += count.notes
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)
-    rows = _joint(points, centres, groups, trial.calibration, known_calibration, is_old, n_known)
+    new_calibration, agreement = _calibration_of_new(trial, fresh, groups, seed)
+    rows = _joint(points, centres, groups, new_calibration, known_calibration, is_old, n_known)
     least = least_similar(known_points, labels, seed=seed)
-    model = FeatureModel(space, centres, n_known, SHARPNESS * known_calibration.power, trial.calibration.doubt, least)
+    sharpness = SHARPNESS * known_calibration.power
+    # further images are answered as surely, on average, as the pile
+    sure = soft_answer(points, centres, sharpness).amax(1).mean().item()
+    doubt = max(0.0, sure - rows.amax(1).mean().item()) / max(sure - 1 / len(centres), 1e-6)
+    model = FeatureModel(space, centres, n_known, sharpness, min(1.0, doubt), least)
     unlike = (points @ centres.T).amax(1) < least
     how_sure = {
         "known": known_report,
         "new": trial.report,
         "stability": groups.stability,
+        "agreement": agreement,
         "known_problems": trial.scores,
     }
     method: Literal["learned", "plain"] = "plain" if trial.plain else "learned"
@@ -176,7 +191,7 @@ class _Trial:
     """What treating known classes as new ones shows."""
 
     plain: bool
-    calibration: Calibration
+    problems: tuple[KnownProblem, ...]
     report: dict[str, Any] | None
     scores: dict[str, float]
     notes: tuple[str, ...] = ()
@@ -187,9 +202,9 @@ def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
     n_known = int(labels.max()) + 1
     if n_known < 3:
         note = f"With {n_known} known class{'es' if n_known > 1 else ''} the probabilities of new classes cannot be calibrated."
-        return _Trial(False, Calibration(), None, {}, (note,))
+        return _Trial(False, (), None, {}, (note,))
     generator = torch.Generator().manual_seed(seed)
-    problems = []
+    problems: list[KnownProblem] = []
     accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
     n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
     for number, order in enumerate(_orders(n_known, n_probes, generator)):
@@ -198,20 +213,37 @@ def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
         old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
         truth = place[new] - (n_known - n_probes)
         found = group_pile(known[old], place[old], known[new], n_probes, seed=seed + number)
-        plain = kmeans(known[new], n_probes, restarts=5, seed=seed + number).labels
-        problems.append((found.votes, majority_right(found.labels, truth, n_probes)))
-        accuracy["learned"].append(cluster_accuracy(truth.cpu().numpy(), found.labels.cpu().numpy()))
-        accuracy["plain"].append(cluster_accuracy(truth.cpu().numpy(), plain.cpu().numpy()))
+        plain = kmeans(known[new], n_probes, restarts=PLAIN_RESTARTS, seed=seed + number).labels
+        accuracy["learned"].append(_matched(truth, found.labels))
+        accuracy["plain"].append(_matched(truth, plain))
+        right = majority_right(found.labels, truth, n_probes)
+        problems.append(KnownProblem(found.votes, right, accuracy["learned"][-1], _matched(plain, found.labels)))
     scores = {name: sum(values) / len(values) for name, values in accuracy.items()}
     # each problem is judged by what the others teach
     judged = [
-        fit_calibration(problems[:i] + problems[i + 1 :]).apply(votes).amax(1) for i, (votes, _) in enumerate(problems)
+        calibrate(problems[:i] + problems[i + 1 :], p.votes, p.agreement).apply(p.votes).amax(1)
+        for i, p in enumerate(problems)
     ]
     how = f"{len(problems)} problems with {n_probes} of the {n_known} known classes taken for new, each judged by the others"
-    report = reliability(torch.cat(judged), torch.cat([right for _, right in problems]), how)
+    report = reliability(torch.cat(judged), torch.cat([p.right for p in problems]), how)
     plain_is_better = _clearly_better(accuracy["plain"], accuracy["learned"])
     notes = ("Plain k-means does better on the known classes, so its groups are taken.",) if plain_is_better else ()
-    return _Trial(plain_is_better, fit_calibration(problems), report, scores, notes)
+    return _Trial(plain_is_better, tuple(problems), report, scores, notes)
+
+
+def _calibration_of_new(trial: _Trial, pile: Tensor, groups: Grouping, seed: int) -> tuple[Calibration, float | None]:
+    """What the votes for the groups of `pile` mean, and how far plain k-means agrees with them where that was asked."""
+    if not trial.problems:
+        return Calibration(), None
+    if trial.plain:  # it would agree with itself
+        return fit_calibration([(p.votes, p.right) for p in trial.problems]), None
+    k = groups.votes.shape[1]
+    agreement = _matched(kmeans(pile, k, restarts=PLAIN_RESTARTS, seed=seed).labels, groups.labels)
+    return calibrate(trial.problems, groups.votes, agreement), agreement
+
+
+def _matched(first: Tensor, second: Tensor) -> float:
+    return cluster_accuracy(first.cpu().numpy(), second.cpu().numpy())
 
 
 def _orders(n_known: int, n_probes: int, generator: torch.Generator) -> list[Tensor]:

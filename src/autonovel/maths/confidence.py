@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +37,51 @@ def fit_calibration(problems: Sequence[tuple[Tensor, Tensor]]) -> Calibration:
             if loss < best:
                 best, found = loss, candidate
     return found
+
+
+class KnownProblem(NamedTuple):
+    """Classes that are known, grouped as if they were new.
+
+    Attributes:
+        votes: (n, k), rows sum to 1.
+        right: bool (n,), whether the group with most votes is the right one.
+        accuracy: of the groups, under the best matching.
+        agreement: with the groups of another way of grouping the same images, counted likewise.
+    """
+
+    votes: Tensor
+    right: Tensor
+    accuracy: float
+    agreement: float
+
+
+def calibrate(problems: Sequence[KnownProblem], votes: Tensor, agreement: float) -> Calibration:
+    """The calibration for the `votes` (n, k) of a pile, given how far its groups agree with those of another way.
+
+    Two things tell how many answers are right. What such votes meant on known problems, which new classes that are harder or
+    easier than the known ones belie; and how far two ways of grouping the pile agree, put right by how much more often than
+    that the answers to known problems were right. Their mean (of log-odds) is what the probabilities are brought to.
+    """
+    said = fit_calibration([(p.votes, p.right) for p in problems]).apply(votes).amax(1).mean().item()
+    share = sum(log_odds(p.accuracy) - log_odds(p.agreement) for p in problems) / len(problems)
+    return Calibration(power_for((log_odds(said) + log_odds(agreement) + share) / 2, votes))
+
+
+def power_for(odds: float, votes: Tensor) -> float:
+    """The power to which `votes` (n, k) are raised so that the mean of the largest in a row has these log-odds."""
+    wanted = 1 / (1 + math.exp(-odds))
+    low, high = 0.02, 8.0
+    for _ in range(25):
+        middle = math.sqrt(low * high)
+        sure = Calibration(middle).apply(votes).amax(1).mean().item()
+        low, high = (middle, high) if sure < wanted else (low, middle)
+    return middle
+
+
+def log_odds(share: float) -> float:
+    """Of a share of right answers."""
+    share = min(max(share, 0.005), 0.995)  # no finite number of images shows more
+    return math.log(share / (1 - share))
 
 
 def _surprise(top: Tensor, right: Tensor) -> float:

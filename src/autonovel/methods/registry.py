@@ -60,6 +60,7 @@ OBJECTIVES: Mapping[str, Entry] = {
         "contrast:Contrasted",
         "each view finds the other, a labelled one its class: a space without clusters, for few images (method scratch)",
     ),
+    "auto": Entry("swap:Swapped", "contrast for few images under method scratch, otherwise swap"),
 }
 """What ``--joint.objective`` takes."""
 

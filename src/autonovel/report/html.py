@@ -93,6 +93,7 @@ def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
         "largest": max((cluster.size for cluster in clusters), default=0),
         "made": ", ".join(str(summary[key]) for key in ("recipe", "preset", "device") if summary.get(key)),
         "seed": summary.get("seed"),
+        "continued": summary.get("continued_from"),
     }
 
 

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.runs.geometry import Floats, reduced
+from autonovel.runs.geometry import CHUNK, Floats, reduced
 
 Ints = npt.NDArray[np.int64]
 
@@ -15,6 +15,7 @@ TREE_EXACT = 5_000
 """Points that the tree is built of directly, in some seconds; more are first put into small groups."""
 
 SMALL_GROUPS = 2_000
+LLOYD_STEPS = 4
 
 
 def divide(features: npt.NDArray[np.floating], k: int) -> Ints:
@@ -37,15 +38,27 @@ def divide_by_tree(features: npt.NDArray[np.floating], k: int, *, exact: int = T
 
 
 def _small_groups(points: Floats, count: int) -> tuple[Ints, Floats, npt.NDArray[np.float64]]:
-    """Many small groups of near points: the group of each point, and the centres and sizes of the groups."""
-    from sklearn.cluster import MiniBatchKMeans
+    """Many small groups of near points: the group of each point, and the centres and sizes of the groups.
 
-    model = MiniBatchKMeans(count, batch_size=4096, n_init=1, max_iter=20, random_state=0, reassignment_ratio=0)
-    found = model.fit_predict(points)
-    numbers, group, sizes = np.unique(found, return_inverse=True, return_counts=True)
-    centres = np.zeros((len(numbers), points.shape[1]))
-    np.add.at(centres, group, points)
-    return group.astype(np.int64), (centres / sizes[:, None]).astype(np.float32), sizes.astype(np.float64)
+    k-means from points that are evenly spaced in the list; a few steps of it are enough for groups of some dozen points.
+    """
+    centres = points[np.linspace(0, len(points) - 1, count).astype(np.int64)]
+    for _ in range(LLOYD_STEPS):
+        found = _nearest(points, centres)
+        _, group, sizes = np.unique(found, return_inverse=True, return_counts=True)
+        order = np.argsort(group, kind="stable")
+        sums = np.add.reduceat(points[order], np.concatenate([[0], sizes.cumsum()[:-1]]), dtype=np.float64)
+        centres = (sums / sizes[:, None]).astype(np.float32)
+    return group.astype(np.int64), centres, sizes.astype(np.float64)
+
+
+def _nearest(points: Floats, centres: Floats) -> Ints:
+    """(n,) the centre nearest to each point."""
+    half = np.square(centres).sum(1) / 2
+    found = [
+        (points[start : start + CHUNK // 4] @ centres.T - half).argmax(1) for start in range(0, len(points), CHUNK // 4)
+    ]
+    return np.concatenate(found)
 
 
 def ward(points: Floats, sizes: npt.NDArray[np.float64]) -> list[tuple[float, int, int]]:
@@ -57,25 +70,32 @@ def ward(points: Floats, sizes: npt.NDArray[np.float64]) -> list[tuple[float, in
     """
     centre = np.array(points, dtype=np.float64)
     size = np.array(sizes, dtype=np.float64)
-    alive = np.ones(len(centre), dtype=bool)
+    name = np.arange(len(centre))  # of what is left: a point of each group
     merges: list[tuple[float, int, int]] = []
-    chain: list[int] = []
-    while len(merges) < len(centre) - 1:
+    chain: list[int] = []  # places among what is left
+    gone: list[int] = []
+    while len(merges) < len(points) - 1:
+        if len(gone) > len(name) / 4:  # what is gone no longer costs anything
+            left = np.setdiff1d(np.arange(len(name)), gone)
+            chain = np.searchsorted(left, chain).tolist()
+            centre, size, name, gone = centre[left], size[left], name[left], []
         if not chain:
-            chain.append(int(alive.argmax()))
+            chain.append(int(np.argmax(size > 0)))
         tip = chain[-1]
-        apart = np.square(centre - centre[tip]).sum(1) * (size * size[tip] / (size + size[tip]))
-        apart[~alive] = np.inf
+        away = centre - centre[tip]
+        apart = np.einsum("ij,ij->i", away, away) * (size * size[tip] / (size + size[tip]))
+        apart[gone] = np.inf
         apart[tip] = np.inf
         nearest = int(apart.argmin())
         if len(chain) > 1 and apart[chain[-2]] <= apart[nearest]:
             nearest = chain[-2]
-            merges.append((float(apart[nearest]), nearest, tip))
+            merges.append((float(apart[nearest]), int(name[nearest]), int(name[tip])))
             chain = chain[:-2]
             total = size[nearest] + size[tip]
             centre[nearest] = (centre[nearest] * size[nearest] + centre[tip] * size[tip]) / total
             size[nearest] = total
-            alive[tip] = False
+            size[tip] = 0
+            gone.append(tip)
         else:
             chain.append(nearest)
     return merges

@@ -1,0 +1,234 @@
+"""The search itself: every combination on one probe task after another, the worse half left out on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from autonovel.chance import host_generator
+from autonovel.data.images import UNKNOWN
+from autonovel.errors import InputError, TrainingError, option
+from autonovel.identity import config_of
+from autonovel.machine.device import Mode
+from autonovel.machine.jobs import side_by_side
+from autonovel.pipeline import Pipeline
+from autonovel.progress import Reporter
+from autonovel.recipes import with_fields
+from autonovel.runs.files import RunFiles, lock
+from autonovel.runs.folder import Run
+from autonovel.settings import Joint, Recipe
+from autonovel.stages import plan
+from autonovel.tuning.result import Candidate, Tuned, Values, better_half, how_far_to_trust, rank
+from autonovel.tuning.tasks import ProbeTask
+
+TRIALS, BEST, TABLE = "trials.jsonl", "best.json", "tuned.json"
+"""The files of a search: a line for each trial, the best recipe, the table."""
+
+
+def combinations(search: Mapping[str, Sequence[Any]], trials: int | None, seed: int) -> list[dict[str, Any]]:
+    """Every combination of the values, or so many of them by chance."""
+    if not search or not all(search.values()):
+        raise InputError(f"There is nothing to compare; give fields and values as {option('search')}.")
+    grid = [dict(zip(search, values, strict=True)) for values in itertools.product(*search.values())]
+    if trials is None or trials >= len(grid):
+        return grid
+    if trials < 1:
+        raise InputError(f"{option('trials')} is {trials}; it must be at least 1.")
+    chosen = torch.randperm(len(grid), generator=host_generator(seed, "trials"))[:trials]
+    return [grid[place] for place in sorted(chosen.tolist())]
+
+
+@dataclass
+class Search:
+    """One search in one folder; what was done there before is not done again.
+
+    Attributes:
+        out: the folder.
+        recipe: to which the values are added.
+        values: the combinations.
+        settle: gives a recipe as it will be used on the whole data.
+        tasks: the probe tasks.
+        seeds: of the stage that discovers; stages before it are shared.
+        mode: device and precision.
+        reporter: sees the progress.
+        halving: whether the worse half is left out after 1, 2, 4, ... trials.
+        together: trials at the same time.
+        cache: where features of a pre-trained network are kept.
+    """
+
+    out: Path
+    recipe: Recipe
+    values: Sequence[Values]
+    settle: Callable[[Recipe], Recipe]
+    tasks: Sequence[ProbeTask]
+    seeds: Sequence[int]
+    mode: Mode
+    reporter: Reporter
+    halving: bool = True
+    together: int = 1
+    cache: Path | None = None
+    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _errors: list[Exception] = field(default_factory=list)
+    _done: int = 0
+
+    def __post_init__(self) -> None:
+        self.recipes = [with_fields(self.recipe, values) for values in self.values]
+        self.settled = [self.settle(recipe) for recipe in self.recipes]
+        self._telling = threading.Lock()
+
+    def go(self, n_known: int) -> Tuned:
+        """Try, and write down what came out."""
+        with self._own_folder():
+            alive, scores = self._rounds()
+            found = [self._candidate(number, number in alive, scores[number]) for number in range(len(self.values))]
+            if not alive:
+                raise self._errors[0]
+            order = rank(found)
+            best = self.recipes[found.index(order[0])]
+            n_hidden = len(self.tasks[0].hidden)
+            tuned = Tuned(self.out, best, tuple(order), how_far_to_trust(order, n_known, n_hidden))
+            RunFiles(self.out).write_json(BEST, best.to_dict())
+            RunFiles(self.out).write_json(TABLE, tuned.to_dict())
+        return tuned
+
+    @contextmanager
+    def _own_folder(self) -> Iterator[None]:
+        self.out.mkdir(parents=True, exist_ok=True)
+        with (self.out / TRIALS).open("a+", encoding="utf-8") as self._log:
+            if not lock(self._log, wait=False):
+                raise InputError(
+                    f"Another process is working in {self.out}; wait for it or choose another {option('out')}."
+                )
+            self._log.seek(0)
+            whole, newline, _ = self._log.read().rpartition("\n")
+            self._log.truncate(len(f"{whole}{newline}".encode()))  # a line that a kill cut off would spoil the next one
+            rows = [json.loads(line) for line in whole.split("\n") if line]
+            self._rows = {row["trial"]: row for row in rows if "acc" in row}
+            yield
+
+    def _rounds(self) -> tuple[list[int], dict[int, dict[int, dict[str, Any]]]]:
+        """The numbers of the candidates that were tried to the end, and by candidate and round what came out."""
+        rounds = [(task, seed) for seed in self.seeds for task in self.tasks]
+        alive, scores = list(range(len(self.values))), {n: dict[int, dict[str, Any]]() for n in range(len(self.values))}
+        steps = rungs(len(rounds), self.halving)
+        for number, places in enumerate(steps):
+            self._total = self._done + trials_to_come(len(alive), steps[number:])
+            wanted = [(n, place) for place in places for n in alive]
+            jobs = [partial(self._try, n, *rounds[place]) for n, place in wanted]
+            for (n, place), row in zip(wanted, self._run(jobs), strict=True):
+                scores[n][place] = row
+            alive = [n for n in alive if all("acc" in row for row in scores[n].values())]
+            if places is not steps[-1]:
+                alive = better_half({n: _mean(scores[n]) for n in alive})
+        return alive, scores
+
+    def _run(self, jobs: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
+        # one after the other in this thread, where a signal reaches them, unless they are to run side by side
+        return [job() for job in jobs] if self.together == 1 else side_by_side(jobs, at_once=self.together)
+
+    def _try(self, number: int, task: ProbeTask, seed: int) -> dict[str, Any]:
+        """One trial: what trials.jsonl says of it, or what comes out now."""
+        recipe, values = self.settled[number], self.values[number]
+        name = _digest(config_of(task.data, recipe, task.n_new, seed)["run"])
+        words = ", ".join(f"{field_}={value}" for field_, value in values.items())
+        if name not in self._rows:
+            row = {"trial": name, "values": dict(values), "hidden": list(task.hidden), "seed": seed}
+            try:
+                row |= self._train(name, task, recipe, seed)
+            except (InputError, TrainingError, RuntimeError) as error:
+                row["failed"] = str(error).split("\n")[0]
+                self._errors.append(error)
+            with self._telling:
+                self._log.write(json.dumps(row) + "\n")
+                self._log.flush()
+                self._rows[name] = row
+        row = self._rows[name]
+        result = f"ACC {row['acc']:.1%} in {row['seconds']:.0f} s" if "acc" in row else f"failed: {row['failed']}"
+        hidden = f"{', '.join(task.hidden[:5])}{', ...' if len(task.hidden) > 5 else ''}"
+        with self._telling:
+            self._done += 1
+            self.reporter.message(
+                f"trial {self._done} of {self._total}: {words} (hidden: {hidden}; seed {seed}): {result}"
+            )
+        return row
+
+    def _train(self, name: str, task: ProbeTask, recipe: Recipe, seed: int) -> dict[str, Any]:
+        start = self._start(task, recipe)
+        began = time.perf_counter()
+        run = Run(self.out / "runs" / name)
+        run = Pipeline(task.data, recipe, task.n_new, seed, self.mode, cache=self.cache).run(run, start_from=start)
+        acc = task.accuracy(run.machine.group)
+        shutil.rmtree(run.path)
+        return {"acc": acc, "seconds": round(time.perf_counter() - began, 2)}
+
+    def _start(self, task: ProbeTask, recipe: Recipe) -> Run | None:
+        """The stages before the one that discovers, trained once for all trials that have them in common."""
+        start: Run | None = None
+        for stage in plan(recipe, task.data.n_known):
+            if stage.method is None or stage.method.needs_number or not hasattr(recipe, stage.name):
+                continue
+            # what the stage does not depend on is as everywhere, so that the folder is the same for all who share it
+            common, data = replace(recipe, joint=Joint(), name="start", preset="paper"), task.data
+            if stage.method.sees == "images":
+                data = replace(data, labels=np.full_like(data.labels, UNKNOWN), class_names=())
+                common = replace(common, supervised=Recipe().supervised)
+            name = f"{stage.name}-{_digest(config_of(data, common, 2, self.seeds[0])['run'])}"
+            folder = self.out / "starts" / name
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with folder.with_suffix(".lock").open("w") as file:
+                lock(file, wait=True)  # another trial at the same time may be training it
+                if not Run(folder).has(f"{stage.name}.safetensors"):
+                    self.reporter.message(f"training stage {stage.name}, which trials share")
+                    job = Pipeline(data, common, 2, self.seeds[0], self.mode)
+                    job.run(Run(folder), start_from=start, until=stage.name)
+            start = Run(folder)
+        return start
+
+    def _candidate(self, number: int, alive: bool, rows: Mapping[int, Mapping[str, Any]]) -> Candidate:
+        done = [row for row in rows.values() if "acc" in row]
+        failed = next((row["failed"] for row in rows.values() if "failed" in row), "")
+        rounds = len(self.tasks) * len(self.seeds)
+        left = failed or ("" if alive else f"left out after {len(done)} of {rounds}")
+        seconds = sum(row["seconds"] for row in done) / max(1, len(done))
+        own = self.recipes[number] == self.recipe
+        return Candidate(dict(self.values[number]), tuple(row["acc"] for row in done), seconds, left, own)
+
+
+def rungs(rounds: int, halving: bool) -> list[range]:
+    """The rounds in groups, after each of which candidates are left out: after 1, 2, 4, ... of them, or never.
+
+    >>> rungs(6, True), rungs(6, False)
+    ([range(0, 1), range(1, 2), range(2, 4), range(4, 6)], [range(0, 6)])
+    """
+    stops = [0, *(2**n for n in range(rounds) if 2**n < rounds and halving), rounds]
+    return [range(*pair) for pair in itertools.pairwise(stops)]
+
+
+def trials_to_come(candidates: int, steps: Sequence[range]) -> int:
+    """How many trials are left if half of the candidates go after each step."""
+    total = 0
+    for places in steps:
+        total += candidates * len(places)
+        candidates = min(candidates, max(2, (candidates + 1) // 2))
+    return total
+
+
+def _mean(rows: Mapping[int, Mapping[str, Any]]) -> float:
+    return float(np.mean([row["acc"] for row in rows.values()]))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
