@@ -25,6 +25,7 @@ from autonovel.identity import config_of, take_over
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
+from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Losses, Method, PileAnswer, Task, losses_of
 from autonovel.models.consensus import Consensus
@@ -202,7 +203,9 @@ class _Walk:
         kind = self.recipe.pile
         if kind != "auto" or self.given is not None or not self.data.n_known:
             return kind != "new" and self.data.n_known > 0
-        old = find_old(known, labels, pile, seed=self.seed)
+        device = self.mode.device
+        known, pile = components(known.to(device), pile.to(device))
+        old = find_old(known, labels.to(device), pile, seed=self.seed)
         self.reporter.message(old.sentence())
         return old.mixed
 
