@@ -109,14 +109,15 @@ def test_a_pile_of_new_classes_is_given_to_new_classes_alone() -> None:
     assert (verdict.joint[:, :KNOWN] == 0).all()
     assert verdict.joint.sum(1) == pytest.approx(1.0)
     assert verdict.probability.tolist() == verdict.joint.max(1).tolist()
-    assert facts["agreement"] == 1.0
+    assert facts == {"agreement": 1.0, "pile": "new"}
     expected = group_means(unit(torch.cat([known, pile])), torch.cat([labels, truth]), KNOWN + NEW)
     torch.testing.assert_close(made.centres, expected)
 
 
 def test_a_mixed_pile_is_given_to_all_classes() -> None:
     known, labels, pile, truth = pile_of(0, 1, 2, 3, 4)
-    verdict, made, _ = judge_pile(answers_for(pile), None, known, labels, mixed=True)
+    verdict, made, facts = judge_pile(answers_for(pile), None, known, labels, mixed=True)
+    assert facts["pile"] == "mixed"
     assert verdict.place.tolist() == truth.tolist()
     assert verdict.joint.sum(1) == pytest.approx(1.0, abs=1e-5)
     # what is kept judges the same images alike

@@ -13,7 +13,7 @@ from torch import Tensor
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
 from autonovel.maths import metrics
-from autonovel.maths.confidence import expected_calibration_error
+from autonovel.maths.confidence import reliability
 from autonovel.maths.kmeans import kmeans
 from autonovel.trained import Trained, answer_together
 
@@ -65,9 +65,10 @@ def score(
     }
     result["confusion"] = table.tolist()
     result["confusion_classes"] = [truth.class_names[c] for c in present]
-    right = np.where(among, False, places == actual)
-    right[among] = np.array([mapping[c] for c in predicted.tolist()], dtype=np.int64) == compact
-    result["calibration_error"] = expected_calibration_error(torch.from_numpy(probability), torch.from_numpy(right))
+    right = metrics.right_answers(actual, places, n_known)
+    how = "the answers for the pile against the truth"
+    result["reliability"] = reliability(torch.from_numpy(probability), torch.from_numpy(right), how)
+    result["calibration_error"] = result["reliability"]["calibration_error"]
     result["kmeans"] = {}
     points = {"supervised_features": features} if features is not None else {}
     if len(hidden) * int(np.prod(data.images.shape[1:])) <= PIXEL_BASELINE:

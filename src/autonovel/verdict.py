@@ -127,6 +127,7 @@ def judge_pile(
             assert answers.new is not None
             asked[:, n_known:] = answers.new
         power, facts = _agreeing_power(asked, answers.features, n_known)
+        facts["pile"] = "mixed" if mixed else "new"
     joint = given.joint if given is not None else Judge(answers.features[:0], 0.0, power).calibrated(asked)
     if not mixed and given is None:
         joint[:, :n_known] = 0.0

@@ -22,6 +22,7 @@ from autonovel.errors import InputError, option
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
+from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Losses, Method, PileAnswer, Task
 from autonovel.models.consensus import Consensus
@@ -151,7 +152,9 @@ class Walk:
         kind = self.recipe.pile
         if kind != "auto" or self.given is not None or not self.data.n_known:
             return kind != "new" and self.data.n_known > 0
-        old = find_old(known, labels, pile, seed=self.job.seed)
+        device = self.mode.device
+        known, pile = components(known.to(device), pile.to(device))
+        old = find_old(known, labels.to(device), pile, seed=self.job.seed)
         self.reporter.message(old.sentence())
         return old.mixed
 

@@ -17,6 +17,7 @@ from autonovel.maths.metrics import (
     joint_scores,
     match,
     matched_confusion,
+    right_answers,
 )
 
 
@@ -166,3 +167,18 @@ def test_parts_without_images_have_no_score() -> None:
     for rule in scores.values():
         assert rule["old"] == rule["all"] == 1.0
         assert math.isnan(rule["new"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=label_pairs(5, most=12))
+def test_right_answers_are_those_of_a_loop(pairs: list[tuple[int, int]]) -> None:
+    truth, predicted = split(pairs)
+    found = right_answers(truth, predicted, 2)
+    for (t, p), right in zip(pairs, found.tolist(), strict=True):
+        if p < 2:
+            assert right == (t == p)
+    called_new = [(t, p) for t, p in pairs if p >= 2]
+    hits = sum(right for (_, p), right in zip(pairs, found.tolist(), strict=True) if p >= 2)
+    if called_new:
+        assert hits == round(best_share([t for t, _ in called_new], [p for _, p in called_new]) * len(called_new))
+    assert found.dtype == bool

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,19 +28,33 @@ class Calibration:
         return (1 - self.doubt) * sharp / sharp.sum(1, keepdim=True) + self.doubt / votes.shape[1]
 
 
+_POWERS = (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
+_DOUBTS = (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4)
+
+
 def fit_calibration(problems: Sequence[tuple[Tensor, Tensor]]) -> Calibration:
     """The calibration under which known problems, each (votes (n, k), right (n,) bool), are most likely as they are."""
-    best, found = torch.inf, Calibration()
-    for power in (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0):
-        for doubt in (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4):
-            candidate = Calibration(power, doubt)
-            loss = sum(_surprise(candidate.apply(votes).amax(1), right) for votes, right in problems)
-            if loss < best:
-                best, found = loss, candidate
-    return found
+    return _least_surprising([_surprises(votes, right) for votes, right in problems])
 
 
-class KnownProblem(NamedTuple):
+def _least_surprising(tables: Sequence[Tensor]) -> Calibration:
+    place = int(torch.stack(list(tables)).sum(0).argmin())
+    return Calibration(_POWERS[place // len(_DOUBTS)], _DOUBTS[place % len(_DOUBTS)])
+
+
+def _surprises(votes: Tensor, right: Tensor) -> Tensor:
+    """(powers, doubts) on the CPU: the mean surprise at which answers are right and wrong, for each calibration tried."""
+    table = torch.empty(len(_POWERS), len(_DOUBTS), dtype=torch.float64)
+    for row, power in enumerate(_POWERS):
+        sure = Calibration(power).apply(votes).amax(1)
+        for column, doubt in enumerate(_DOUBTS):
+            top = ((1 - doubt) * sure + doubt / votes.shape[1]).double().clamp(1e-6, 1 - 1e-6)
+            table[row, column] = -torch.where(right, top.log(), (1 - top).log()).mean()
+    return table
+
+
+@dataclass(frozen=True)
+class KnownProblem:
     """Classes that are known, grouped as if they were new.
 
     Attributes:
@@ -54,6 +69,11 @@ class KnownProblem(NamedTuple):
     accuracy: float
     agreement: float
 
+    @cached_property
+    def surprises(self) -> Tensor:
+        """How badly each calibration that is tried fits."""
+        return _surprises(self.votes, self.right)
+
 
 def calibrate(problems: Sequence[KnownProblem], votes: Tensor, agreement: float) -> Calibration:
     """The calibration for the `votes` (n, k) of a pile, given how far its groups agree with those of another way.
@@ -62,7 +82,7 @@ def calibrate(problems: Sequence[KnownProblem], votes: Tensor, agreement: float)
     easier than the known ones belie; and how far two ways of grouping the pile agree, put right by how much more often than
     that the answers to known problems were right. Their mean (of log-odds) is what the probabilities are brought to.
     """
-    said = fit_calibration([(p.votes, p.right) for p in problems]).apply(votes).amax(1).mean().item()
+    said = _least_surprising([p.surprises for p in problems]).apply(votes).amax(1).mean().item()
     share = sum(log_odds(p.accuracy) - log_odds(p.agreement) for p in problems) / len(problems)
     return Calibration(power_for((log_odds(said) + log_odds(agreement) + share) / 2, votes))
 
@@ -82,11 +102,6 @@ def log_odds(share: float) -> float:
     """Of a share of right answers."""
     share = min(max(share, 0.005), 0.995)  # no finite number of images shows more
     return math.log(share / (1 - share))
-
-
-def _surprise(top: Tensor, right: Tensor) -> float:
-    top = top.double().clamp(1e-6, 1 - 1e-6)
-    return -torch.where(right, top.log(), (1 - top).log()).mean().item()
 
 
 def expected_calibration_error(probability: Tensor, right: Tensor, bins: int = BINS) -> float:

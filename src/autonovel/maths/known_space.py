@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from autonovel.errors import InputError
 from autonovel.maths.kmeans import kmeans
@@ -105,11 +106,13 @@ def smooth(points: Tensor, neighbours: int = NEIGHBOURS, passes: int = PASSES) -
     rows = torch.cat([index, index.repeat_interleave(count), near.flatten()])
     cols = torch.cat([index, near.flatten(), index.repeat_interleave(count)])
     pairs = torch.unique(rows * n + cols)  # one number for each pair: unique over columns is ten times slower
-    links = torch.stack([pairs // n, pairs % n])
-    weight = torch.bincount(links[0], minlength=n).to(points).rsqrt()
-    graph = torch.sparse_coo_tensor(links, weight[links[0]] * weight[links[1]], (n, n), check_invariants=True)
+    rows, cols = pairs // n, pairs % n  # in the order of the rows
+    links = torch.bincount(rows, minlength=n)
+    weight = links.to(points).rsqrt()
+    weight = weight[rows] * weight[cols]
+    starts = links.cumsum(0) - links
     for _ in range(passes):
-        points = torch.sparse.mm(graph, points)
+        points = embedding_bag(cols, points, starts, mode="sum", per_sample_weights=weight)
     return unit(points)
 
 

@@ -96,6 +96,21 @@ def matched_confusion(truth: Labels, predicted: Labels) -> tuple[npt.NDArray[np.
     return table, mapping
 
 
+def right_answers(truth: Labels, predicted: Labels, n_known: int) -> npt.NDArray[np.bool_]:
+    """Which answers are right: a known class under its own number, a new one where it is matched with the true class.
+
+    New classes are matched with what is there among the images that were given to them.
+    """
+    right: npt.NDArray[np.bool_] = truth == predicted
+    new = predicted >= n_known
+    right[new] = False
+    if new.any():
+        true = _compact(truth[new])
+        mapping = match(true, predicted[new] - n_known)
+        right[new] = np.array([mapping[p] for p in (predicted[new] - n_known).tolist()]) == true
+    return right
+
+
 def _compact(labels: npt.ArrayLike) -> Labels:
     """Labels numbered from 0 without gaps."""
     array: Any = np.asarray(labels)
