@@ -6,6 +6,8 @@ from torch import Tensor
 
 from autonovel.errors import InputError
 from autonovel.maths.answering import FeatureModel, _clearly_better, _orders, answer_from_features
+from autonovel.maths.grouping import Grouping, how_apart
+from autonovel.maths.known_space import smooth, unit
 from autonovel.maths.metrics import cluster_accuracy
 
 
@@ -118,3 +120,80 @@ def test_plain_k_means_is_taken_where_it_is_clearly_better() -> None:
 def test_known_problems_differ(n_known: int, n_probes: int, expected: int) -> None:
     orders = _orders(n_known, n_probes, torch.Generator().manual_seed(0))
     assert len({frozenset(order[-n_probes:].tolist()) for order in orders}) == len(orders) == expected
+
+
+def known_vary_where(new_differ: bool, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Known classes that vary widely in one direction, and a pile of two classes.
+
+    Either these differ in that very direction, and by chance in another one, or they vary in it too and differ elsewhere.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(n: int, spread: float = 0.3) -> Tensor:
+        return spread * torch.randn(n, 13, generator=generator)
+
+    labels, truth = torch.arange(5).repeat_interleave(40), torch.arange(2).repeat_interleave(60)
+    known, pile = noise(len(labels)), noise(len(truth))
+    known[:, 1:6] += 3 * torch.eye(5)[labels]
+    known[:, 0] += noise(len(labels), 4.0)[:, 0]
+    side, chance = 2.0 * truth - 1, 2.0 * (torch.arange(len(truth)) % 2) - 1
+    if new_differ:
+        pile[:, 0] += 2.5 * side
+        pile[:, 6] += chance
+    else:
+        pile[:, 0] += noise(len(truth), 4.0)[:, 0]
+        pile[:, 6] += 2 * side
+    far = torch.full((1, 1), 20.0)  # features of length 1 then lie on a nearly flat patch
+    known, pile = (torch.cat([part, far.expand(len(part), 1)], 1) for part in (known, pile))
+    return known, labels, pile, truth
+
+
+@pytest.mark.parametrize(("misled", "method"), [(True, "plain"), (False, "learned")])
+def test_where_known_classes_were_trained_on_the_groups_that_lie_further_apart_are_taken(
+    misled: bool, method: str
+) -> None:
+    labelled, labels, pile, truth = known_vary_where(misled)
+    answer = answer_from_features(labelled, labels, pile, 2, pile_kind="new", check_number=False, trained=True)
+    assert answer.method == method
+    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.95
+    scores = answer.how_sure["silhouettes"]
+    assert max(scores, key=scores.__getitem__) == method
+    assert any("lie further apart" in note for note in answer.notes) == misled
+    # features that nobody trained on these labels go by what known classes show
+    frozen = answer_from_features(labelled, labels, pile, 2, pile_kind="new", check_number=False)
+    assert (frozen.method, frozen.how_sure["silhouettes"]) == ("learned", {})
+    assert (cluster_accuracy(truth.numpy(), frozen.labels.numpy()) > 0.95) != misled
+
+
+def test_silhouettes_of_two_answers_are_averaged_over_the_spaces_of_both() -> None:
+    generator = torch.Generator().manual_seed(1)
+    pile = torch.randn(30, 4, generator=generator)
+    index = torch.arange(30)
+
+    def answer(groups: Tensor) -> Grouping:
+        matrix = torch.randn(4, 4, generator=generator)
+        return Grouping(groups, torch.nn.functional.one_hot(groups).float(), matrix, 1.0)
+
+    def slow(points: Tensor, groups: Tensor) -> float:
+        values = []
+        for i in range(len(points)):
+            distance = (points - points[i]).norm(dim=1)
+            own = groups == groups[i]
+            if own.sum() == 1:
+                values.append(0.0)
+                continue
+            inside = distance[own].sum() / (own.sum() - 1)
+            outside = min(distance[groups == c].mean() for c in groups.unique() if c != groups[i])
+            values.append(((outside - inside) / max(inside, outside)).item())
+        return sum(values) / len(values)
+
+    learned, plain = answer(index % 3), answer(index // 10)
+    spaces = [smooth(unit(pile @ one.matrix)) for one in (learned, plain)]
+    wanted = {
+        name: sum(slow(points, one.labels) for points in spaces) / 2
+        for name, one in (("learned", learned), ("plain", plain))
+    }
+    assert how_apart(pile, learned, plain) == pytest.approx(wanted, abs=1e-3)
+    alone = answer(index % 3)
+    alone.labels.zero_()
+    assert how_apart(pile, learned, alone)["plain"] == -1

@@ -19,7 +19,7 @@ from autonovel.maths.confidence import (
     reliability,
 )
 from autonovel.maths.counting import Count, count_classes
-from autonovel.maths.grouping import SHARPNESS, Grouping, compose, group_pile, soft_answer
+from autonovel.maths.grouping import SHARPNESS, Grouping, compose, group_pile, how_apart, soft_answer
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import Space, group_means, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy
@@ -109,12 +109,14 @@ def answer_from_features(
     pile_kind: PileKind = "auto",
     max_new: int = 100,
     check_number: bool = True,
+    trained: bool = False,
     seed: int = 0,
 ) -> FeatureAnswer:
     """Group `pile` (m, d), given `labelled` (n, d) with `labels` (n,) numbered from 0 without gaps.
 
     `n_new` None counts the new classes; where it is given, `check_number` counts them all the same and says so if the number
-    seems wrong. `pile_kind` says whether the pile holds images of known classes too; "auto" finds out.
+    seems wrong. `pile_kind` says whether the pile holds images of known classes too; "auto" finds out. `trained` says that
+    the features come from a network which has learned these labels.
     """
     labels = _checked(labelled, labels, pile, pile_kind)
     n_known = int(labels.max()) + 1
@@ -136,6 +138,16 @@ def answer_from_features(
     k = n_new if n_new is not None else count.n_new if count else 1
     trial = _try_on_known(known, labels, k, seed)
     groups = group_pile(known, labels, fresh, k, plain=trial.plain, seed=seed)
+    method: Literal["learned", "plain"] = "plain" if trial.plain else "learned"
+    apart: dict[str, float] = {}
+    if trained and method == "learned":  # known classes that were learned are found either way, and decide nothing
+        plain = group_pile(known, labels, fresh, k, plain=True, seed=seed)
+        apart = how_apart(fresh, groups, plain, seed=seed)
+        if apart["plain"] > apart["learned"]:
+            method, groups = "plain", plain
+            notes.append(
+                "The groups of plain k-means lie further apart than those in the space of the known classes, and are taken."
+            )
     space = compose(axes, groups.matrix)
     points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)
     centres = torch.cat([group_means(known_points, labels, n_known), group_means(points[~is_old], groups.labels, k)])
@@ -161,8 +173,8 @@ def answer_from_features(
         "stability": groups.stability,
         "agreement": agreement,
         "known_problems": trial.scores,
+        "silhouettes": apart,
     }
-    method: Literal["learned", "plain"] = "plain" if trial.plain else "learned"
     return FeatureAnswer(k, count, rows.argmax(1), rows, is_old, unlike, model, method, tuple(notes), how_sure)
 
 

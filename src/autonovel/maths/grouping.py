@@ -14,11 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from autonovel.maths.known_space import Space, find_groups, group_means, unit, whitening
+from autonovel.maths.known_space import Space, find_groups, group_means, smooth, unit, whitening
+from autonovel.maths.silhouette import silhouette
 
 RUNS = 8
 KEPT = 0.7
 """Share of the pile in each of the repeated runs."""
+SAMPLE = 10_000
+"""Points over which a silhouette is averaged."""
 SHARPNESS = 15.0
 """Of the softmax over similarities by which one run votes; calibration sets what the votes mean."""
 
@@ -78,6 +81,18 @@ def _voted(points: Tensor, found: Tensor, k: int, matrix: Tensor, *, plain: bool
     votes = votes / votes.sum(1, keepdim=True)
     labels = votes.argmax(1)
     return Grouping(labels, votes, matrix, (agree[index, labels] / runs).mean().item() if runs else 1.0)
+
+
+def how_apart(pile: Tensor, learned: Grouping, plain: Grouping, *, seed: int = 0) -> dict[str, float]:
+    """How far apart the groups of two answers for `pile` (m, r) lie: the mean silhouette over the spaces of both.
+
+    Every space prefers the groups that were found in it. What counts is how much the other space minds.
+    """
+    rows = torch.stack([learned.labels, plain.labels])
+    spaces = [smooth(unit(pile @ grouping.matrix)) for grouping in (learned, plain)]
+    found = torch.stack([silhouette(points, rows, sample=SAMPLE, seed=seed).score for points in spaces]).cpu()
+    scores = torch.where(found.isnan(), -1.0, found).mean(0).tolist()  # of a single group there is no silhouette
+    return dict(zip(("learned", "plain"), scores, strict=True))
 
 
 def soft_answer(points: Tensor, centres: Tensor, sharpness: float = SHARPNESS) -> Tensor:

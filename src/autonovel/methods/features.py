@@ -58,6 +58,7 @@ class KnownSpace(Method):
             self._n_new,
             pile_kind=self._pile,
             check_number=len(unlabelled) <= CHECKED,
+            trained=not net.identity,
             seed=look.seed,
         )
         model = found.model
