@@ -40,6 +40,7 @@ API: dict[str, dict[str, Any]] = {
         "autonovel.discover": an.discover,
         "autonovel.cluster": an.cluster,
         "autonovel.api.estimate": autonovel.api.estimate,
+        "autonovel.tune": an.tune,
         "autonovel.load": an.load,
     },
     "A run": {
