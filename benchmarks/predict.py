@@ -47,7 +47,7 @@ KNOWN, NEW, BATCH = 5, 5, 1024
 SIDES = {"trained": 32, "photos": 224}
 COUNTS = {
     "cpu": {"trained": (512, 512), "photos": (320, 320)},
-    "cuda": {"trained": (200_000, 50_000), "photos": (20_000, 8_000)},
+    "cuda": {"trained": (100_000, 30_000), "photos": (10_000, 5_000)},
 }
 """How many images of an array, and how many files."""
 
@@ -203,7 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for runs and images, which is emptied")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--runs", nargs="+", default=list(SIDES), choices=list(SIDES))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0, help="of the usual number of images")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)

@@ -248,7 +248,7 @@ class _Said:
             self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
             self._values.copy_(values, non_blocking=True)
             self._arrived = torch.cuda.Event()
-            self._arrived.record()
+            self._arrived.record(torch.cuda.current_stream(values.device))
 
     def __len__(self) -> int:
         return self._values.shape[1]
