@@ -30,10 +30,22 @@ def test_planted_classes_are_counted(n_known: int, n_new: int) -> None:
     if n_known < 8:
         assert count.interval is None
         assert "no interval" in count.notes[0]
+        differ = len(set(count.answers.values())) > 1
+        assert ("second peak" in count.notes[0]) == (differ and count.second is not None)
     else:
         assert count.interval is not None
         assert count.interval[0] <= count.n_new <= count.interval[1]
     assert ("tree" in count.answers) == (n_known >= 4)
+
+
+def test_where_the_judges_differ_the_second_peak_is_named() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labelled = torch.eye(3, 6).repeat_interleave(30, 0) + 0.2 * torch.randn(90, 6, generator=generator)
+    pile = torch.randn(200, 6, generator=generator)  # no classes at all: each judge sees something else
+    count = count_classes(labelled, torch.arange(3).repeat_interleave(30), pile, max_new=20)
+    assert len(set(count.answers.values())) > 1
+    assert count.second is not None
+    assert f"second peak at {count.second}." in count.notes[0]
 
 
 def test_a_handful_of_images_is_one_class() -> None:

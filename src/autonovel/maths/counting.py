@@ -75,12 +75,14 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
             tree = estimate_classes(labelled, labels, pile, max_new=max(2, max_new), seed=seed)
         answers["tree"] = tree.n_new
         interval = tree.interval
+    second, differ = second_peak(apart), len(set(answers.values())) > 1
     n_new = statistics.median_low(answers.values())  # of two, the smaller: either errs upwards more often
     if n_known < MIN_INTERVAL_CLASSES:
         interval = None
         notes.append(
             f"{n_known} known classes are too few to say how far the number may be off, so no interval is given; "
-            f"the judges say {', '.join(f'{k} ({name})' for name, k in answers.items())}."
+            f"the judges say {', '.join(f'{k} ({name})' for name, k in answers.items())}"
+            + (f"; the silhouette has a second peak at {second}." if differ and second is not None else ".")
         )
     elif interval is not None:
         interval = min(interval[0], n_new), max(interval[1], n_new)
@@ -89,7 +91,7 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
         "silhouette": list(apart.values()),
         "repeatability": list(repeat.values()),
     }
-    return Count(n_new, interval, curve, second_peak(apart), answers, tuple(notes))
+    return Count(n_new, interval, curve, second, answers, tuple(notes))
 
 
 def _numbers(largest: int) -> list[int]:
