@@ -14,7 +14,8 @@ import autonovel as an
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
-from autonovel.predict import Predicted, parts_of, predict
+from autonovel.predict import parts_of, predict
+from autonovel.predicted import Predicted
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.answers import MachineAnswers

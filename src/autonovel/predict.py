@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +23,11 @@ from autonovel.data.reading.parts import FileReader
 from autonovel.data.reading.problems import Problem, refuse_if_too_many
 from autonovel.data.reading.store import gather
 from autonovel.data.reading.survey import nothing_usable
-from autonovel.errors import InputError, option
 from autonovel.machine.ahead import ahead
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
+from autonovel.predicted import Predicted, nowhere, writer_to
 from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
 from autonovel.runs.state import State
@@ -38,28 +36,6 @@ from autonovel.verdict import Judge
 
 FEW_MOVED = 0.05
 """Images moved by hand out of a cluster say nothing of further images where they are a smaller share of it than this."""
-
-Write = Callable[[Sequence["Predicted"]], None]
-
-
-class Predicted(NamedTuple):
-    """The answer for one image.
-
-    Attributes:
-        image: its name.
-        name: its class, as it is called now.
-        cluster: the number of its cluster; None where the answer is a known class.
-        probability: that the answer is right, calibrated as the run's own.
-        known: whether the answer is a known class.
-        unlike: whether the image is unlike anything that the run has seen.
-    """
-
-    image: str
-    name: str
-    cluster: int | None
-    probability: float
-    known: bool
-    unlike: bool
 
 
 def predict(
@@ -84,7 +60,7 @@ def predict(
         cache: folder for decoded images and features; the user's cache folder when left out.
         reporter: sees the progress.
     """
-    writer = None if to is None else _writer(Path(to))
+    writer = None if to is None else writer_to(Path(to))
     mode, shown = Mode.of(device), reporter or Reporter()
     _ = run.summary  # says so where the run is not finished
     classes = Classes(run, Judge.read(run), mode.device)
@@ -93,7 +69,7 @@ def predict(
     found = _recorded(run, pile)
     further = [row for row in range(len(pile.ids)) if row not in found]
     written, tell = 0, shown.counter("sorting images")
-    with not_captured(mode.device), writer or nullcontext(_nowhere) as write:
+    with not_captured(mode.device), writer or nullcontext(nowhere) as write:
         for rows, answers in _ask(trained, classes, pile, further):
             found |= zip(rows, answers, strict=True)
             # rows come in their order, so whatever lies before the last one is decided
@@ -335,78 +311,3 @@ def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: Sta
         if not corrections or len(part) >= FEW_MOVED * len(members):
             found[group] = part
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
-
-
-# ------------------------------------------------------------------------------------------------ the files
-
-
-def _nowhere(answers: Sequence[Predicted]) -> None:
-    """For answers that nobody wants written."""
-
-
-def _writer(path: Path) -> AbstractContextManager[Write]:
-    """A file that takes the answers as they come, and is there when all of them are."""
-    writers = {".csv": _csv, ".jsonl": _lines, ".parquet": _parquet}
-    write = writers.get(path.suffix.lower())
-    if write is None:
-        raise InputError(f"{path} has no ending that says how to write it; choose one of {', '.join(writers)}.")
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written; give a file in a folder that exists as {option('to')}.")
-    if write is _parquet:
-        _pyarrow()
-    return _whole(path, write)
-
-
-@contextmanager
-def _whole(path: Path, write: Callable[[Path], AbstractContextManager[Write]]) -> Iterator[Write]:
-    """Written beside the file and put in its place at the end, so that half of it is never there."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with write(part) as add:
-            yield add
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@contextmanager
-def _csv(path: Path) -> Iterator[Write]:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(Predicted._fields)
-        yield lambda answers: writer.writerows(
-            (p.image, p.name, p.cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)) for p in answers
-        )
-
-
-@contextmanager
-def _lines(path: Path) -> Iterator[Write]:
-    with path.open("w", encoding="utf-8") as file:
-        yield lambda answers: file.writelines(
-            json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) + "\n"
-            for p in answers
-        )
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Write]:
-    pyarrow, parquet = _pyarrow()
-    kinds = (pyarrow.string(), pyarrow.string(), pyarrow.int64(), pyarrow.float64(), pyarrow.bool_(), pyarrow.bool_())
-    schema = pyarrow.schema(list(zip(Predicted._fields, kinds, strict=True)))
-    with parquet.ParquetWriter(path, schema) as writer:
-
-        def add(answers: Sequence[Predicted]) -> None:
-            if answers:
-                columns = [pyarrow.array(list(c), t) for c, t in zip(zip(*answers, strict=True), kinds, strict=True)]
-                writer.write_table(pyarrow.table(columns, schema=schema))
-
-        yield add
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError("Writing Parquet needs pyarrow: pip install 'autonovel[tables]'.") from None
-    return pyarrow, parquet

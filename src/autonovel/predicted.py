@@ -1,0 +1,107 @@
+"""The answers for further images, and the files that they are written to as they come."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autonovel.errors import InputError, option
+
+Write = Callable[[Sequence["Predicted"]], None]
+
+
+class Predicted(NamedTuple):
+    """The answer for one image.
+
+    Attributes:
+        image: its name.
+        name: its class, as it is called now.
+        cluster: the number of its cluster; None where the answer is a known class.
+        probability: that the answer is right, calibrated as the run's own.
+        known: whether the answer is a known class.
+        unlike: whether the image is unlike anything that the run has seen.
+    """
+
+    image: str
+    name: str
+    cluster: int | None
+    probability: float
+    known: bool
+    unlike: bool
+
+
+def nowhere(answers: Sequence[Predicted]) -> None:
+    """For answers that nobody wants written."""
+
+
+def writer_to(path: Path) -> AbstractContextManager[Write]:
+    """A file that takes the answers as they come, and is there when all of them are."""
+    writers = {".csv": _csv, ".jsonl": _lines, ".parquet": _parquet}
+    write = writers.get(path.suffix.lower())
+    if write is None:
+        raise InputError(f"{path} has no ending that says how to write it; choose one of {', '.join(writers)}.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written; give a file in a folder that exists as {option('to')}.")
+    if write is _parquet:
+        _pyarrow()
+    return _whole(path, write)
+
+
+@contextmanager
+def _whole(path: Path, write: Callable[[Path], AbstractContextManager[Write]]) -> Iterator[Write]:
+    """Written beside the file and put in its place at the end, so that half of it is never there."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with write(part) as add:
+            yield add
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _csv(path: Path) -> Iterator[Write]:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(Predicted._fields)
+        yield lambda answers: writer.writerows(
+            (p.image, p.name, p.cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)) for p in answers
+        )
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[Write]:
+    with path.open("w", encoding="utf-8") as file:
+        yield lambda answers: file.writelines(
+            json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) + "\n"
+            for p in answers
+        )
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Write]:
+    pyarrow, parquet = _pyarrow()
+    kinds = (pyarrow.string(), pyarrow.string(), pyarrow.int64(), pyarrow.float64(), pyarrow.bool_(), pyarrow.bool_())
+    schema = pyarrow.schema(list(zip(Predicted._fields, kinds, strict=True)))
+    with parquet.ParquetWriter(path, schema) as writer:
+
+        def add(answers: Sequence[Predicted]) -> None:
+            if answers:
+                columns = [pyarrow.array(list(c), t) for c, t in zip(zip(*answers, strict=True), kinds, strict=True)]
+                writer.write_table(pyarrow.table(columns, schema=schema))
+
+        yield add
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("Writing Parquet needs pyarrow: pip install 'autonovel[tables]'.") from None
+    return pyarrow, parquet
