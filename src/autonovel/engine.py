@@ -32,7 +32,7 @@ from torch import Tensor
 from autonovel.chance import make_key
 from autonovel.data.loader import Batch, Images
 from autonovel.errors import AutonovelWarning, TrainingError, option
-from autonovel.machine.capture import recording
+from autonovel.machine.capture import not_captured, recording
 from autonovel.machine.device import Mode, compiler_settings
 from autonovel.machine.lanes import Ahead, own_lane, room
 from autonovel.machine.processes import World
@@ -123,7 +123,8 @@ def train(
             for number in range(done, settings.epochs):
                 started = time.perf_counter()
                 if look is not None:
-                    method.start_epoch(net, look, number)
+                    with not_captured(mode.device):  # it may do anything, also for the first time
+                        method.start_epoch(net, look, number)
                     net.train()
                 assert step is not None
                 order = method.order(labels, *key, number)
