@@ -18,7 +18,7 @@ from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run, load
 from autonovel.settings import Recipe
-from autonovel.settle import Facts, loosened, settle
+from autonovel.settle import Facts, loosened, settle, without_mirrors
 from tests.small_data import class_images
 
 KNOWN, NEW, PER_CLASS, SIDE = 2, 4, 10, 16
@@ -298,6 +298,7 @@ def test_what_was_settled_is_open_again_and_what_a_person_gave_stays(packaged: b
     kept = loosened(settle(own, facts)[0], decoded)
     assert (kept.model.backbone, kept.model.size, kept.joint.epochs) == ("resnet50", 40, 7)
     assert kept.joint.batch == 0
+    assert loosened(without_mirrors(settled), decoded) == folder
     unnamed = replace(settled, name="mine")
     assert loosened(unnamed, decoded) == unnamed
 

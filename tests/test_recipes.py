@@ -339,6 +339,17 @@ def test_a_field_that_there_is_not_is_refused(path: str, hint: str) -> None:
         with_fields(Recipe(), {path: 1})
 
 
+@pytest.mark.parametrize(("path", "value"), [("joint.epochs", "x"), ("model.size", "16"), ("joint.lr", None)])
+def test_a_value_that_a_field_cannot_hold_is_refused(path: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"The field {path} of a recipe cannot be"):
+        with_fields(Recipe(), {path: value})
+
+
+def test_what_only_looks_like_a_field_is_none() -> None:
+    with pytest.raises(InputError, match="has no field 'to_dict'"):
+        with_fields(Recipe(), {"to_dict": 1})
+
+
 def test_a_recipe_is_read_from_a_file(tmp_path: Path) -> None:
     recipe = with_fields(get_recipe("svhn", "fast"), {"joint.top_k": 3})
     file = tmp_path / "mine.json"
@@ -353,7 +364,17 @@ def test_a_recipe_is_read_from_a_file(tmp_path: Path) -> None:
         ("{", "cannot be read .it is no JSON"),
         ("[1]", "must hold the fields of a recipe by name"),
         ('{"colour": 1}', "Recipe has no setting 'colour'"),
-        ('{"joint": 3}', "cannot be used"),
+        ('{"joint": 3}', "The setting joint of Recipe cannot be 3"),
+        ('{"joint": {"epochs": "many"}}', "The setting epochs of Joint cannot be 'many'"),
+        ('{"joint": {"epochs": null}}', "epochs of Joint cannot be None"),
+        ('{"joint": {"epochs": true}}', "epochs of Joint cannot be True"),
+        ('{"joint": {"epochs": 1.5}}', "epochs of Joint cannot be 1.5"),
+        ('{"joint": {"augment": {"area": "x"}}}', "area of Augment cannot be 'x'"),
+        ('{"joint": {"augment": {"area": [0.1]}}}', "area of Augment cannot be"),
+        ('{"pile": "old"}', "pile of Recipe cannot be 'old'"),
+        ('{"method": 5}', "method of Recipe cannot be 5"),
+        ('{"name": {"a": 1}}', "name of Recipe cannot be"),
+        ("[" * 100_000, "cannot be read .it is no JSON"),
     ],
 )
 def test_a_file_that_holds_no_recipe_is_refused(text: str | None, reason: str, tmp_path: Path) -> None:

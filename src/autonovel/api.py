@@ -23,7 +23,7 @@ from autonovel.next_round import next_round, same_recipe
 from autonovel.outcome import finished_already, read_estimate
 from autonovel.pipeline import Pipeline
 from autonovel.progress import Reporter, make_reporter
-from autonovel.recipes import describe_recipes, get_recipe, with_fields
+from autonovel.recipes import PRESETS, describe_recipes, get_recipe, with_fields
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load
@@ -267,9 +267,11 @@ def _pipeline(
 ) -> Pipeline:
     """The images, read once, and the recipe settled for them."""
     folder = Path(cache) if cache is not None else user_cache()
-    fast = get_recipe(recipe.name, "fast") if recipe.preset != "fast" and recipe.name in describe_recipes() else None
-    as_named = fast is not None and recipe == get_recipe(recipe.name, recipe.preset)
-    shorter = (option("preset", "fast"), fast) if fast is not None and as_named and fast != recipe else None
+    shorter: tuple[str, Recipe] | None = None
+    if recipe.name in describe_recipes() and recipe.preset in PRESETS:
+        named, fast = (get_recipe(recipe.name, preset) for preset in (recipe.preset, "fast"))
+        if recipe == named != fast:
+            shorter = option("preset", "fast"), fast
     data, recipe, problems, _ = _read(given, recipe, n_new, mode, folder, reporter)
     return Pipeline(
         data, recipe, n_new, seed, mode, reporter, problems, folder / "features", remarks=remarks or {}, shorter=shorter

@@ -57,6 +57,8 @@ def check_search(
     _check_device(device)
     if (Path(out) / "trials.jsonl").exists():  # a search that is to be continued
         _check_writable(Path(out))
+    elif (Path(out) / "config.json").exists():
+        raise InputError(f"{out} is the folder of a run; give another folder for the search as {option('out')}.")
     else:
         check_out(Path(out))
 

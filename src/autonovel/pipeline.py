@@ -100,6 +100,8 @@ class Pipeline:
         labelled = np.flatnonzero(self.data.is_labelled)
         if self.recipe.mirror != "auto" or self.data.n_known < 2 or not self._job.trains:
             return
+        if self.recipe == without_mirrors(self.recipe):  # nothing to switch off
+            return
         few = labelled[np.linspace(0, len(labelled) - 1, min(len(labelled), MIRRORED)).astype(np.int64)]
         found = look_mirrored(torch.from_numpy(self.data.images[few]), torch.from_numpy(self.data.labels[few]))
         if found.harmful:

@@ -10,7 +10,19 @@ from typing import Any
 
 from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS
 from autonovel.errors import InputError, did_you_mean, unknown
-from autonovel.settings import Augment, Contrast, Estimate, Joint, Model, Pretrain, Recipe, Supervised, Swap, from_dict
+from autonovel.settings import (
+    Augment,
+    Contrast,
+    Estimate,
+    Joint,
+    Model,
+    Pretrain,
+    Recipe,
+    Supervised,
+    Swap,
+    fits,
+    from_dict,
+)
 
 PRESETS = ("paper", "reference", "fast")
 
@@ -94,10 +106,12 @@ def with_fields(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
 
 def _with_field(settings: Any, path: str, value: Any, whole: str) -> Any:
     name, _, rest = path.partition(".")
-    if not hasattr(settings, name) or is_dataclass(getattr(settings, name)) != bool(rest):
+    if name not in {f.name for f in fields(settings)} or is_dataclass(getattr(settings, name)) != bool(rest):
         raise InputError(
             f"A recipe has no field '{whole}'{_most_like(whole)}; autonovel recipes NAME shows all of them."
         )
+    if not rest and not fits(type(settings), name, value):
+        raise InputError(f"The field {whole} of a recipe cannot be {value!r}.")
     inner = _with_field(getattr(settings, name), rest, value, whole) if rest else value
     return replace(settings, **{name: inner})
 
@@ -340,7 +354,7 @@ def _read(file: Path) -> Recipe:
     """The recipe that :meth:`Recipe.to_dict` gave; fields that the file does not have take their defaults."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"it is no JSON: {error}"
         raise InputError(f"The recipe {file} cannot be read ({reason}).") from None
     if not isinstance(values, dict):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from autonovel.errors import InputError
 
@@ -365,8 +366,35 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     ready: dict[str, Any] = {}
     for name, value in values.items():
         own = getattr(default, name)
-        if is_dataclass(own):
+        if is_dataclass(own) and isinstance(value, dict):
             ready[name] = from_dict(type(own), value)
-        else:
+        elif fits(kind, name, value):
             ready[name] = tuple(value) if isinstance(value, list) else value
+        else:
+            raise InputError(f"The setting {name} of {kind.__name__} cannot be {value!r}.")
     return kind(**ready)
+
+
+def fits(kind: type, name: str, value: Any) -> bool:
+    """Whether a field of a settings class can hold this value, which may have been read from JSON.
+
+    >>> fits(Joint, "epochs", 5), fits(Joint, "epochs", "many"), fits(Augment, "area", [0.4, 1])
+    (True, False, True)
+    """
+    return _is_a(get_type_hints(kind)[name], value)
+
+
+def _is_a(hint: Any, value: Any) -> bool:
+    outer, inner = get_origin(hint), get_args(hint)
+    if outer is Literal:
+        return isinstance(value, str | int | bool) and value in inner
+    if outer in (Union, UnionType):
+        return any(_is_a(part, value) for part in inner)
+    if outer is tuple:
+        if not isinstance(value, list | tuple):
+            return False
+        parts = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+        return len(parts) == len(value) and all(map(_is_a, parts, value))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))

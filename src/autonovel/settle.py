@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from autonovel.errors import option
 from autonovel.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe
@@ -78,16 +78,19 @@ def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
 
 def without_mirrors(recipe: Recipe) -> Recipe:
     """The recipe with flip switched off in every stage."""
+    return _with_flips(recipe, None)
 
-    def off(part: T) -> T:
-        changes = {
-            f.name: replace(value, flip=False) if isinstance(value, Augment) else off(value)
-            for f in fields(part)  # type: ignore[arg-type]
-            if is_dataclass(value := getattr(part, f.name))
-        }
-        return replace(part, **changes)  # type: ignore[type-var]
 
-    return off(recipe)
+def _with_flips(part: T, other: T | None) -> T:
+    """Settings with flip in every stage as in others of the same kind; off where there are none."""
+    changes: dict[str, Any] = {}
+    for f in fields(part):  # type: ignore[arg-type]
+        value, theirs = getattr(part, f.name), getattr(other, f.name, None)
+        if isinstance(value, Augment):
+            changes[f.name] = replace(value, flip=isinstance(theirs, Augment) and theirs.flip)
+        elif is_dataclass(value):
+            changes[f.name] = _with_flips(value, theirs)
+    return replace(part, **changes)  # type: ignore[type-var]
 
 
 _LEFT_OPEN = {
@@ -119,7 +122,7 @@ def loosened(recipe: Recipe, facts: Facts) -> Recipe:
         chosen = [name for name in names if any(getattr(one, name) == getattr(own, name) for one in theirs)]
         again = {name: getattr(getattr(named, part), name) for name in chosen}
         recipe = replace(recipe, **{part: replace(own, **again)})
-    return recipe
+    return _with_flips(recipe, named) if recipe.mirror == "auto" and recipe == without_mirrors(recipe) else recipe
 
 
 def _choose_method(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:

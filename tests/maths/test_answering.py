@@ -5,10 +5,11 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.answering import FeatureModel, _clearly_better, _orders, answer_from_features
+from autonovel.maths.answering import FeatureModel, _clearly_better, _less_sure, _orders, answer_from_features
 from autonovel.maths.grouping import Grouping, how_apart
 from autonovel.maths.known_space import smooth, unit
 from autonovel.maths.metrics import cluster_accuracy
+from autonovel.maths.mixed import OldImages
 
 
 def features(n_known: int, n_new: int, hidden: int = 0, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -50,6 +51,28 @@ def test_a_mixed_pile(kind: str) -> None:
     assert torch.equal(answer.probabilities.argmax(1), answer.labels)
     assert torch.equal(answer.labels < 5, answer.is_old)
     torch.testing.assert_close(answer.probabilities.sum(1), torch.ones(len(pile)))
+
+
+@pytest.mark.parametrize(("sure_old", "sure_new"), [(1.0, 1.0), (0.9, 0.7), (0.5, 0.5), (0.0, 1.0)])
+def test_that_an_image_may_be_of_the_other_kind_makes_it_less_sure_and_no_other_answer(
+    sure_old: float, sure_new: float
+) -> None:
+    generator, n_known, n_new = torch.Generator().manual_seed(0), 3, 2
+    is_old = torch.rand(50, generator=generator) < 0.5
+    rows = torch.rand(50, n_known + n_new, generator=generator) + 0.01
+    rows[is_old, n_known:] = 0.0
+    rows[~is_old, :n_known] = 0.0
+    rows = rows / rows.sum(1, keepdim=True)
+    old = OldImages(torch.zeros(50), 0.5, None, True, torch.zeros(50), sure_old, sure_new)
+    found = _less_sure(rows, is_old, old, n_known)
+    assert torch.equal(found.argmax(1), rows.argmax(1)) or sure_old == 0.0
+    for row, before, was_old in zip(found.tolist(), rows.tolist(), is_old.tolist(), strict=True):
+        sure, others = (sure_old, range(n_known, 5)) if was_old else (sure_new, range(n_known))
+        best = max(p * sure for p in before)
+        expected = [
+            min((1 - sure) / len(others), 0.999 * best) if c in others else p * sure for c, p in enumerate(before)
+        ]
+        assert row == pytest.approx([p / sum(expected) for p in expected] if best else row, abs=1e-5)
 
 
 def test_a_pile_that_is_said_to_be_new_is_taken_for_new() -> None:
@@ -159,6 +182,7 @@ def test_where_known_classes_were_trained_on_the_groups_that_lie_further_apart_a
     scores = answer.how_sure["silhouettes"]
     assert max(scores, key=scores.__getitem__) == method
     assert any("lie further apart" in note for note in answer.notes) == misled
+    assert (answer.how_sure["agreement"] is None) == misled  # k-means would agree with itself
     # features that nobody trained on these labels go by what known classes show
     frozen = answer_from_features(labelled, labels, pile, 2, pile_kind="new", check_number=False)
     assert (frozen.method, frozen.how_sure["silhouettes"]) == ("learned", {})

@@ -39,6 +39,17 @@ def test_old_images_are_found(hidden: int) -> None:
     assert "holds images of known classes" in found.sentence()
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("distance", [0.8, 1.2, 3.0])
+def test_how_often_the_two_are_confused_is_known_beforehand(distance: float, seed: int) -> None:
+    labelled, labels, free, is_old = pile(12, 6, 60, distance=distance, seed=seed)
+    found = find_old(labelled, labels, free, seed=seed)
+    called = found.is_old
+    assert found.sure_old == pytest.approx(is_old[called].float().mean().item(), abs=0.12)
+    assert found.sure_new == pytest.approx((~is_old[~called]).float().mean().item(), abs=0.12)
+    assert (found.sure_old > 0.99) == (distance == 3.0)
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("distance", [1.2, 3.0])
 def test_new_classes_are_not_taken_for_old(seed: int, distance: float) -> None:

@@ -25,6 +25,7 @@ from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Augment, JointContrast, Model, Recipe
+from autonovel.settle import without_mirrors
 from autonovel.stages import plan
 from autonovel.trained import restore
 from tests.small_data import class_images
@@ -214,6 +215,9 @@ def test_views_are_mirrored_only_where_known_classes_stay_what_they_are() -> Non
     told = Told()
     assert all(flips(Pipeline(ImageSet.from_arrays(upright, labels), recipe(), 2, 0, Mode.of("cpu"), told).recipe))
     assert any(text.startswith("views are mirrored:") for text in told.messages)
+    told = Told()
+    Pipeline(ImageSet.from_arrays(images, labels), without_mirrors(recipe()), 2, 0, Mode.of("cpu"), told)
+    assert not any("mirrored" in text for text in told.messages)  # there was nothing to decide
 
 
 def test_what_a_small_network_does_not_see_is_kept_for_the_eye(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import autonovel as an
+from autonovel.cli.tune import Tune
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.progress import Reporter
@@ -132,6 +133,23 @@ def test_side_by_side_gives_what_one_after_the_other_gives(tmp_path: Path) -> No
     ]
 
 
+def test_combinations_that_come_to_the_same_are_tried_once_also_side_by_side(tmp_path: Path) -> None:
+    found, _ = search(tmp_path, {"joint.batch": [0, 32]}, recipe=with_fields(recipe(), {"joint.batch": 0}), together=4)
+    first, second = found.candidates
+    assert first.accuracies == second.accuracies
+    rows = rows_of(tmp_path)
+    assert len(rows) == 2  # one for each split
+    assert all("acc" in row for row in rows)
+
+
+def test_a_training_that_sees_all_images_is_not_shared(tmp_path: Path) -> None:
+    contrast = with_fields(get_recipe("folder"), TINY | {"method": "scratch", "joint.objective": "contrast"})
+    _, heard = search(tmp_path, {"joint.lr": [0.1, 0.2]}, recipe=contrast)
+    assert len(rows_of(tmp_path)) == 4
+    assert not (tmp_path / "starts").exists()
+    assert not any("which trials share" in text for text in heard.said)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -156,6 +174,19 @@ def test_what_cannot_work_is_refused_before_any_work(options: dict, message: str
     with pytest.raises(InputError, match=message):
         search(tmp_path / "tune", options.pop("values", {"joint.top_k": [1]}), **options)
     assert not (tmp_path / "tune").exists()
+
+
+def test_the_folder_of_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="is the folder of a run; give another folder .* --out"):
+        search(tmp_path, {"joint.top_k": [1]})
+
+
+def test_a_field_that_is_given_twice_is_compared_at_all_its_values() -> None:
+    assert Tune(search=("joint.top-k=1,3", "joint.lr=0.1", "joint.top-k=3,5")).axes() == {
+        "joint.top_k": [1, 3, 5],
+        "joint.lr": [0.1],
+    }
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:

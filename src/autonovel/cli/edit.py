@@ -82,7 +82,8 @@ class Move(EditVerb):
     """Move images into another cluster, a known class or a cluster of their own."""
 
     cluster: Positional[str]
-    """Where they belong: the number or name of a cluster, a known class, or "new" for a cluster of their own."""
+    """Where they belong: the number or name of a cluster, a known class, or "new" for a cluster of their own. A number is always
+    that of a cluster; run.move in Python also takes known classes that are called by one."""
     images: Positional[tuple[str, ...]]
     """The images, as in the first column of predictions.csv."""
 

@@ -93,7 +93,8 @@ def _scores(summary: dict[str, Any]) -> Iterator[str]:
     if "acc_new" in summary:
         yield f"ACC {summary['acc_new']:.1%}   NMI {summary['nmi_new']:.3f}   ARI {summary['ari_new']:.3f}"
         if "pile" in summary:
-            shown = [f"{part} {summary['pile']['single'][part]:.1%}" for part in ("all", "old", "new")]
+            parts = {part: summary["pile"]["single"][part] for part in ("all", "old", "new")}
+            shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
             yield f"mixed pile, one matching of all its classes: {'  '.join(shown)}"
         for name, value in summary.get("kmeans", {}).items():
             yield f"k-means on {name.replace('_', ' ')}: ACC {value:.1%}"

@@ -81,7 +81,10 @@ class Tune(TwoPiles):
         """Fields and values, as the recipe has them."""
         if not self.search:
             raise InputError(f"Say which settings to compare, for example {option('search')} joint.top-k=1,3,5.")
-        return dict(map(_axis, self.search))
+        axes: dict[str, list[Any]] = {}
+        for name, values in map(_axis, self.search):
+            axes[name] = [*axes.get(name, []), *(value for value in values if value not in axes.get(name, []))]
+        return axes
 
     def do(self, recipe: Recipe) -> None:
         """Compare."""

@@ -23,7 +23,7 @@ from autonovel.maths.grouping import SHARPNESS, Grouping, compose, group_pile, h
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import Space, group_means, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.maths.mixed import find_old, least_similar
+from autonovel.maths.mixed import OldImages, find_old, least_similar
 from autonovel.maths.points import check_features
 from autonovel.maths.wrong_number import number_notes
 
@@ -158,8 +158,10 @@ def answer_from_features(
         notes += count.notes
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)
-    new_calibration, agreement = _calibration_of_new(trial, fresh, groups, seed)
+    new_calibration, agreement = _calibration_of_new(trial, fresh, groups, seed, plain=method == "plain")
     rows = _joint(points, centres, groups, new_calibration, known_calibration, is_old, n_known)
+    if old and is_old.any():
+        rows = _less_sure(rows, is_old, old, n_known)
     least = least_similar(known_points, labels, seed=seed)
     sharpness = SHARPNESS * known_calibration.power
     # further images are answered as surely, on average, as the pile
@@ -243,11 +245,13 @@ def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
     return _Trial(plain_is_better, tuple(problems), report, scores, notes)
 
 
-def _calibration_of_new(trial: _Trial, pile: Tensor, groups: Grouping, seed: int) -> tuple[Calibration, float | None]:
+def _calibration_of_new(
+    trial: _Trial, pile: Tensor, groups: Grouping, seed: int, *, plain: bool
+) -> tuple[Calibration, float | None]:
     """What the votes for the groups of `pile` mean, and how far plain k-means agrees with them where that was asked."""
     if not trial.problems:
         return Calibration(), None
-    if trial.plain:  # it would agree with itself
+    if plain:  # it would agree with itself
         return fit_calibration([(p.votes, p.right) for p in trial.problems]), None
     k = groups.votes.shape[1]
     agreement = _matched(kmeans(pile, k, restarts=PLAIN_RESTARTS, seed=seed).labels, groups.labels)
@@ -311,11 +315,7 @@ def _joint(
     is_old: Tensor,
     n_known: int,
 ) -> Tensor:
-    """(m, n_known + k) probabilities: over known classes where `is_old`, over new ones elsewhere.
-
-    How sure the decision between old and new is, is not in them: how close an image lies to labelled ones tells the two apart
-    well, but is no probability (of new images that were told apart rightly it said about one half).
-    """
+    """(m, n_known + k) probabilities: over known classes where `is_old`, over new ones elsewhere."""
     new = soft_answer(points, centres[n_known:])
     new[~is_old] = groups.votes
     new = new_calibration.apply(new)
@@ -326,3 +326,18 @@ def _joint(
     known = known_calibration.apply(soft_answer(points, centres[:n_known]))
     side = is_old[:, None].to(new)
     return torch.cat([side * known, (1 - side) * new], 1)
+
+
+def _less_sure(rows: Tensor, is_old: Tensor, old: OldImages, n_known: int) -> Tensor:
+    """Probabilities in which an image may be of the other kind; its classes share that evenly, and none becomes the answer.
+
+    All images of one kind are made less sure alike: how close an image lies to labelled ones tells old from new well, but is no
+    probability (of new images that were told apart rightly it said about one half).
+    """
+    sure = torch.where(is_old, old.sure_old, old.sure_new)[:, None].to(rows).clamp(min=0.05)
+    other = torch.zeros_like(rows)
+    other[is_old, n_known:] = 1 / (rows.shape[1] - n_known)
+    other[~is_old, :n_known] = 1 / n_known
+    other = ((1 - sure) * other).clamp(max=0.999 * (sure * rows).amax(1, keepdim=True))
+    rows = sure * rows + other
+    return rows / rows.sum(1, keepdim=True)

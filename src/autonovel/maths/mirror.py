@@ -12,6 +12,8 @@ from autonovel.maths.known_space import nearest
 
 SIDE = 16
 """Images are compared at this many pixels a side: shape and pose, hardly any detail."""
+AT_ONCE = 256
+"""Images that are made smaller together."""
 LEAST_LOSS = 0.02
 """The share of images that must no longer be recognised, all in all, before mirroring is called harmful..."""
 LEAST_ERRORS = 3.0
@@ -46,14 +48,18 @@ def look_mirrored(images: Tensor, labels: Tensor) -> Mirrored:
 
     An image is never compared with itself, so one that is its own mirror image gains nothing by it.
     """
-    pixels = images.permute(0, 3, 1, 2).float()
-    if min(pixels.shape[2:]) > SIDE:
-        pixels = F.interpolate(pixels, (SIDE, SIDE), mode="bilinear", antialias=True)
+    pixels = torch.cat([_reduced(part) for part in images.split(AT_ONCE)])
     own, other = _points(pixels), _points(pixels.flip(3))
     plain, mirrored = (labels[_nearest_other(points, own)] == labels for points in (own, other))
     change = plain.double() - mirrored.double()
     error = change.std(correction=0).item() / len(labels) ** 0.5
     return Mirrored(plain.double().mean().item(), mirrored.double().mean().item(), error)
+
+
+def _reduced(images: Tensor) -> Tensor:
+    pixels = images.permute(0, 3, 1, 2).float()
+    large = min(pixels.shape[2:]) > SIDE
+    return F.interpolate(pixels, (SIDE, SIDE), mode="bilinear", antialias=True) if large else pixels
 
 
 def _points(pixels: Tensor) -> Tensor:

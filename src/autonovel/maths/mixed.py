@@ -35,6 +35,10 @@ class OldImages:
     """Whether the pile holds known classes."""
     label: Tensor
     """int64 (m,): the known class to which most of the labelled neighbours belong; means something for old images alone."""
+    sure_old: float = 1.0
+    """How many of the images called old should be old: by how planted images and whole known classes were told apart."""
+    sure_new: float = 1.0
+    """The same for images called new."""
 
     @property
     def is_old(self) -> Tensor:
@@ -73,12 +77,12 @@ def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -
     margin = MIXED_SHARE + 2 * _leak_error(probes)
     width = _width(probes or draws)
     total = torch.zeros(len(pile), device=pile.device)
+    part = min(max(excess, 0.02), 0.95)
     for draw in draws:
-        cut = _cut(draw.planted, draw.pile, min(max(excess, 0.02), 0.95))
-        total += torch.sigmoid((draw.pile - cut) / width)
+        total += torch.sigmoid((draw.pile - _cut(draw.planted, draw.pile, part)) / width)
     votes = sum(draw.votes for draw in draws)
     assert isinstance(votes, Tensor)
-    return OldImages(total / DRAWS, share, leak, excess > margin, votes.argmax(1))
+    return OldImages(total / DRAWS, share, leak, excess > margin, votes.argmax(1), *_how_sure(probes, part))
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,18 @@ def _cut(planted: Tensor, pile: Tensor, share: float) -> float:
     kept = 1 - torch.searchsorted(pile.sort().values, levels) / len(pile)
     wrong = ((kept - share * (1 - missed)) / (1 - share)).clamp(min=0)
     return float(levels[(missed + wrong).argmin()].item())
+
+
+def _how_sure(draws: list[_Draw], share: float) -> tuple[float, float]:
+    """Of images called old, how many are, and of those called new, where such a share is old: as planted images and known
+    classes that are put into the pile whole are told apart."""
+    if not draws:
+        return 1.0, 1.0
+    pairs = [(draw, _cut(draw.planted, draw.probes, 0.0)) for draw in draws]
+    missed = sum((draw.planted < cut).float().mean().item() for draw, cut in pairs) / len(draws)
+    wrong = sum((draw.probes >= cut).float().mean().item() for draw, cut in pairs) / len(draws)
+    old, new = share * (1 - missed), (1 - share) * (1 - wrong)
+    return old / max(old + (1 - share) * wrong, 1e-6), new / max(new + share * missed, 1e-6)
 
 
 def _width(draws: list[_Draw]) -> float:

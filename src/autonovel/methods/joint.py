@@ -46,7 +46,8 @@ class JointObjective(Method):
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
         """Tell old images of the pile from new ones, where it may hold both and it is time."""
-        if self._pile == "new" or epoch % max(1, self.settings.epochs // LOOKS):
+        epochs = self.settings.epochs
+        if self._pile == "new" or epoch not in {look * epochs // LOOKS for look in range(LOOKS)}:
             return
         labelled, unlabelled = torch.nonzero(look.labels >= 0).flatten(), torch.nonzero(look.labels < 0).flatten()
         device = self.taken_for.device

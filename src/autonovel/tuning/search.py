@@ -88,6 +88,7 @@ class Search:
         self.recipes = [with_fields(self.recipe, values) for values in self.values]
         self.settled = [self.settle(recipe) for recipe in self.recipes]
         self._telling = threading.Lock()
+        self._under_way: dict[str, threading.Lock] = {}
 
     def go(self, n_known: int) -> Tuned:
         """Try, and write down what came out."""
@@ -144,6 +145,23 @@ class Search:
         recipe, values = self.settled[number], self.values[number]
         name = _digest(config_of(task.data, recipe, task.n_new, seed)["run"])
         words = ", ".join(f"{field_}={value}" for field_, value in values.items())
+        with self._telling:
+            alone = self._under_way.setdefault(name, threading.Lock())  # combinations may settle to the same recipe
+        with alone:
+            self._try_once(name, number, task, seed)
+        row = self._rows[name]
+        result = f"ACC {row['acc']:.1%} in {row['seconds']:.0f} s" if "acc" in row else f"failed: {row['failed']}"
+        hidden = f"{', '.join(task.hidden[:5])}{', ...' if len(task.hidden) > 5 else ''}"
+        with self._telling:
+            self._done += 1
+            self.reporter.message(
+                f"trial {self._done} of {self._total}: {words} (hidden: {hidden}; seed {seed}): {result}"
+            )
+        return row
+
+    def _try_once(self, name: str, number: int, task: ProbeTask, seed: int) -> None:
+        """The trial, unless trials.jsonl has it."""
+        recipe, values = self.settled[number], self.values[number]
         if name not in self._rows:
             row = {"trial": name, "values": dict(values), "hidden": list(task.hidden), "seed": seed}
             try:
@@ -155,15 +173,6 @@ class Search:
                 self._log.write(json.dumps(row) + "\n")
                 self._log.flush()
                 self._rows[name] = row
-        row = self._rows[name]
-        result = f"ACC {row['acc']:.1%} in {row['seconds']:.0f} s" if "acc" in row else f"failed: {row['failed']}"
-        hidden = f"{', '.join(task.hidden[:5])}{', ...' if len(task.hidden) > 5 else ''}"
-        with self._telling:
-            self._done += 1
-            self.reporter.message(
-                f"trial {self._done} of {self._total}: {words} (hidden: {hidden}; seed {seed}): {result}"
-            )
-        return row
 
     def _train(self, name: str, task: ProbeTask, recipe: Recipe, seed: int) -> dict[str, Any]:
         start = self._start(task, recipe)
@@ -178,7 +187,7 @@ class Search:
         """The stages before the one that discovers, trained once for all trials that have them in common."""
         start: Run | None = None
         for stage in plan(recipe, task.data.n_known):
-            if stage.method is None or stage.method.needs_number or not hasattr(recipe, stage.name):
+            if stage.method is None or stage.method.sees == "both" or not hasattr(recipe, stage.name):
                 continue
             # what the stage does not depend on is as everywhere, so that the folder is the same for all who share it
             common, data = replace(recipe, joint=Joint(), name="start", preset="paper"), task.data
