@@ -49,7 +49,9 @@ class ClassEstimate:
 
     def __str__(self) -> str:
         between = "" if self.interval is None else ", between {} and {}".format(*self.interval)
-        return f"{self.n_new} new classes{between} ({self.method})" + (f". {self.note}" if self.note else "")
+        return f"{self.n_new} new class{'es' * (self.n_new != 1)}{between} ({self.method})" + (
+            f". {self.note}" if self.note else ""
+        )
 
 
 class RunJobs(Protocol):
