@@ -371,7 +371,8 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
         elif fits(kind, name, value):
             ready[name] = tuple(value) if isinstance(value, list) else value
         else:
-            raise InputError(f"The setting {name} of {kind.__name__} cannot be {value!r}.")
+            like = "its settings by name" if is_dataclass(own) else f"a value like its default, {own!r}"
+            raise InputError(f"The setting {name} of {kind.__name__} cannot be {value!r}; give it {like}.")
     return kind(**ready)
 
 
