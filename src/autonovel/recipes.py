@@ -111,8 +111,7 @@ def _with_field(settings: Any, path: str, value: Any, whole: str) -> Any:
             f"A recipe has no field '{whole}'{_most_like(whole)}; autonovel recipes NAME shows all of them."
         )
     if not rest and not fits(type(settings), name, value):
-        now = getattr(settings, name)
-        raise InputError(f"The field {whole} of a recipe cannot be {value!r}; give a value like {now!r}, which it has.")
+        raise InputError(f"The field {whole} of a recipe cannot be {value!r}.")
     inner = _with_field(getattr(settings, name), rest, value, whole) if rest else value
     return replace(settings, **{name: inner})
 

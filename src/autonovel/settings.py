@@ -371,8 +371,7 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
         elif fits(kind, name, value):
             ready[name] = tuple(value) if isinstance(value, list) else value
         else:
-            like = "its settings by name" if is_dataclass(own) else f"a value like its default, {own!r}"
-            raise InputError(f"The setting {name} of {kind.__name__} cannot be {value!r}; give it {like}.")
+            raise InputError(f"The setting {name} of {kind.__name__} cannot be {value!r}.")
     return kind(**ready)
 
 
