@@ -4,7 +4,8 @@
 
 Everything counts: start of Python, reading the files, compiling or reading what was compiled, all stages, scoring and
 writing the run folder. ``start_seconds`` is the part of it before the first step. With ``--warm`` an untimed run of one
-epoch per stage comes first and fills the compile cache.
+epoch per stage comes first and fills the compile cache. ``--set joint.epochs=100`` changes settings of the recipe; what was
+changed stands in the line.
 Adds a line per seed to results/cifar.jsonl and prints mean and spread.
 """
 
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--results", type=Path, default=Path("results/cifar.jsonl"))
     parser.add_argument("--commit", default="")
+    parser.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="of the recipe")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--short", action="store_true", help="one epoch per stage everywhere: to try the script")
     args = parser.parse_args()
@@ -52,7 +54,14 @@ def main() -> None:
     def discover(name: str, seed: int, more: list[str]) -> tuple[dict[str, Any], float, float]:
         command = [sys.executable, "-m", "autonovel", "discover", "--data", args.data, "--root", str(args.root)]
         command += ["--n-new", "true", "--recipe", args.recipe, "--preset", args.preset, "--seed", str(seed)]
-        command += ["--out", str(args.work / name), "--json", "--no-report", *more]
+        command += [
+            "--out",
+            str(args.work / name),
+            "--json",
+            "--no-report",
+            *(f"--{field}" for field in args.set),
+            *more,
+        ]
         # the run that fills the cache is too short to be compiled by itself
         environment = os.environ | ({"AUTONOVEL_STEP": "compiled"} if more and not args.short else {})
         started = time.perf_counter()
@@ -71,7 +80,7 @@ def main() -> None:
         name = f"{args.recipe}-{args.preset}-{args.data}-wall-seed{seed}"
         summary, wall, start = discover(name, seed, once if args.short else [])
         about = {"benchmark": args.data, "run": name, "wall_seconds": round(wall, 1), "start_seconds": round(start, 1)}
-        about |= {"date": str(date.today()), "commit": args.commit}
+        about |= {"date": str(date.today()), "commit": args.commit} | ({"changed": args.set} if args.set else {})
         add_row(args.results, about | brief(summary))
         scores.append(float(summary["acc_new"]))
         times.append(wall)

@@ -49,6 +49,8 @@ def what(row: Row) -> str:
         parts.append(f"method `{row['method']}`")
     if row.get("incremental") and row.get("recipe") != "best":
         parts.append("incremental")
+    if row.get("changed"):
+        parts.append("with " + " ".join(f"`{setting}`" for setting in row["changed"]))
     name = re.sub(r"-?seed-?\d+", "", row.get("run") or "")
     return ", ".join(part for part in parts if part) + (f" ({name})" if name else "")
 

@@ -34,12 +34,14 @@ def test_seeds_of_one_run_are_one_row(page: ModuleType) -> None:
         run | {"seed": s, "run": f"fast-seed{s}", "acc_new": a, "wall_seconds": 10} for s, a in enumerate([0.9, 0.94])
     ]
     rows.append(run | {"seed": 0, "run": "fast-seed0", "acc_new": 0.5, "commit": "def"})
+    rows.append(run | {"seed": 2, "run": "fast-seed2", "acc_new": 0.6, "changed": ["joint.epochs=7"]})
     lines = page.runs_table(rows).splitlines()[2:]
     deviation = 100 * math.sqrt((0.02**2 + 0.02**2) / (2 - 1))
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert f"| 92.0 ± {deviation:.1f} | 2 |" in lines[0]
     assert "| 10 ± 0 | X | abc |" in lines[0]
     assert "| 50.0 | 1 |" in lines[1]
+    assert "with `joint.epochs=7`" in lines[2]
 
 
 def test_the_kindest_rule_that_all_have_is_shown_and_named(page: ModuleType) -> None:
