@@ -75,7 +75,7 @@ def make_pile(args: argparse.Namespace) -> Pile:
     data, truth = load_benchmark(args.data, args.root, unverified=args.unverified)
     n_new = len(truth.class_names) - data.n_known
     if args.hide:
-        task = hide(data, args.hide, n_new)
+        task = hide(data, args.hide, 0 if args.alone else n_new)
         classes = np.full(len(task.data), UNKNOWN)
         classes[task.probe] = task.classes
         return Pile(task.data, classes[~task.data.is_labelled], task.n_new)
@@ -242,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--recipe", default="best")
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--hide", type=numbers, help="known classes to hide and score instead of the new ones: 2,3")
+    parser.add_argument("--alone", action="store_true", help="with --hide: leave the images of the new classes out")
     parser.add_argument("--sizes", type=numbers, help="images of each new class: 5000,4000,3000,2000,500")
     parser.add_argument("--n-new", type=int, help="clusters to ask for, where that is not the number of classes")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what the heads said and reduced features")

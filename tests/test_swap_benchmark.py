@@ -50,6 +50,10 @@ def test_uneven_sizes_and_hidden_known_classes(root: Path, tmp_path: Path) -> No
     assert len(hidden["sizes"]) == 7
     assert sum(hidden["sizes"]) == 70
     assert np.array(hidden["confusion"]).sum() == 20  # only the hidden known classes are scored
+    [alone] = lines_of(
+        root, tmp_path / "c", "--variant", TINY, "--hide", "2,3", "--alone", "--keep", str(tmp_path / "k")
+    )
+    assert (len(alone["sizes"]), sum(alone["sizes"])) == (2, 20)
 
 
 def test_another_number_of_clusters_and_what_is_kept(root: Path, tmp_path: Path) -> None:
