@@ -180,6 +180,8 @@ def test_the_power_makes_the_mean_probability_what_two_answers_agree_on() -> Non
     assert facts["agreement"] == pytest.approx(0.8, abs=0.02)
     sure = Judge(pile[:0], 0.0, power).calibrated(joint[:, KNOWN:]).amax(1).mean().item()
     assert sure == pytest.approx(math.sqrt(facts["agreement"]), abs=0.01)
+    lengths = 10 ** torch.linspace(-1, 1, len(pile))[torch.randperm(len(pile), generator=torch.manual_seed(0))]
+    assert _agreeing_power(joint, pile * lengths[:, None], KNOWN)[1]["agreement"] == pytest.approx(0.8, abs=0.02)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])

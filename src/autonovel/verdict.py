@@ -154,9 +154,9 @@ def _least(points: Tensor, labels: Tensor) -> float:
 def _agreeing_power(joint: Tensor, features: Tensor, n_known: int) -> tuple[float, dict[str, Any]]:
     """The power under which the mean probability is the share of right answers that two answers show.
 
-    How often k-means on the same features gives an image to the same class needs no labels. Two answers that are right equally
-    often, and err independently, agree as often as the square of that; where they share their mistakes, both are less often
-    right than it seems.
+    How often k-means on the same features (of length 1) gives an image to the same class needs no labels. Two answers that are
+    right equally often, and err independently, agree as often as the square of that; where they share their mistakes, both
+    are less often right than it seems.
     """
     from autonovel.maths.kmeans import kmeans
     from autonovel.maths.metrics import cluster_accuracy
@@ -166,6 +166,7 @@ def _agreeing_power(joint: Tensor, features: Tensor, n_known: int) -> tuple[floa
     k = len(answer[new].unique())
     if k < 2 or int(new.sum()) < 2 * k:
         return 1.0, {}
-    other = kmeans(features[new].float(), k, seed=0).labels
+    # of length 1: the length of a feature says how clear an image is, and may differ more than the classes do
+    other = kmeans(unit(features[new].float()), k, seed=0).labels
     agreement = cluster_accuracy(answer[new].numpy(), other.cpu().numpy())
     return power_for(log_odds(agreement**0.5), joint[new][:, n_known:]), {"agreement": agreement}
