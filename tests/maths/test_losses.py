@@ -15,6 +15,7 @@ from autonovel.maths.losses import (
     balanced_targets,
     consistency,
     cross_entropy,
+    crossed_entropy,
     masked_mean,
     mean_entropy_loss,
     moved_prior,
@@ -345,6 +346,35 @@ def test_nothing_is_gained_beyond_the_bound() -> None:
     assert scores.grad.abs().max() > 0.1
 
 
+@settings(max_examples=80, deadline=None)
+@given(seed=SEEDS, size=SIZES, bound=st.sampled_from([math.inf, 2.0, 0.5]))
+def test_crossed_entropy_is_that_of_each_image_against_the_mean_of_the_others(
+    seed: int, size: tuple[int, int], bound: float
+) -> None:
+    scores = draw(seed, *size)[0].requires_grad_()
+    first = draw(seed, *size)[2]
+    found = crossed_entropy(scores.log_softmax(1), first, ~first, bound=bound)
+    rows, sides = scores.log_softmax(1).tolist(), first.tolist()
+    sets = {side: [row for row, here in zip(rows, sides, strict=True) if here is side] for side in (True, False)}
+    if not sets[True] or not sets[False]:
+        assert found.item() == 0
+        return
+    means = {
+        side: [sum(math.exp(row[c]) for row in part) / len(part) for c in range(size[1])] for side, part in sets.items()
+    }
+    each = {
+        side: [-sum(m * max(value, -bound) for m, value in zip(means[not side], row, strict=True)) for row in part]
+        for side, part in sets.items()
+    }
+    assert found.item() == pytest.approx(sum(sum(e) / len(e) for e in each.values()) / 2, rel=1e-3, abs=1e-4)
+    found.backward()
+    for row, side, gradient in zip(rows, sides, scores.grad.tolist(), strict=True):
+        # of -sum(m log p), where log p is above the bound: p times what m has there, less m
+        counted = [m * (value >= -bound) for m, value in zip(means[not side], row, strict=True)]
+        pushed = [math.exp(value) * sum(counted) - m for value, m in zip(row, counted, strict=True)]
+        assert gradient == pytest.approx([value / 2 / len(sets[side]) for value in pushed], rel=1e-3, abs=1e-5)
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, size=SIZES)
 def test_divergence_of_views_agrees_with_the_loop(seed: int, size: tuple[int, int]) -> None:
@@ -460,6 +490,7 @@ def test_each_is_one_graph_without_a_look_at_values() -> None:
             balanced_targets(joined, counts, prior=moved_prior(prior, log_p.exp(), mask, 0.1), **options),
             relaxed_targets(scores, mask, strength=0.5, **options),
             set_divergence(log_p, mask, ~mask, bound=9.0),
+            crossed_entropy(log_p, mask, ~mask, bound=9.0),
             view_divergence(log_p, log_p.flip(0), mask),
             mean_entropy_loss(log_p.exp(), mask),
         ]

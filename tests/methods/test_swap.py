@@ -169,7 +169,7 @@ def test_mean_entropy_is_a_loss_of_its_own() -> None:
 
 @pytest.mark.parametrize("bound", [0.0, -2.0])
 def test_the_divergence_is_that_of_all_pairs_with_the_ramp(bound: float) -> None:
-    net, method = prepared(divergence=0.2, divergence_bound=bound)
+    net, method = prepared(divergence=0.2, divergence_form="whole", divergence_bound=bound)
     terms = []
     for kind in ("new", "over"):
         for view in said(net, method, kind)[1]:
@@ -183,6 +183,29 @@ def test_the_divergence_is_that_of_all_pairs_with_the_ramp(bound: float) -> None
     found = step(net, method, ramp=0.6)
     assert found["divergence"].item() == pytest.approx(-0.2 * 0.6 * np.mean(terms), rel=1e-4)
     assert step(net, method, ramp=0.0)["divergence"].item() == 0
+
+
+def test_crossed_the_divergence_counts_each_image_against_the_mean_of_the_other_kind() -> None:
+    net, method = prepared(divergence=0.2, divergence_bound=-2.0)
+    terms = []
+    for kind in ("new", "over"):
+        for view in said(net, method, kind)[1]:
+            for log_p in view:
+                a, means = log_p.clamp(min=-2.0), [log_p.exp()[kinds].mean(0) for kinds in (MIXED >= 0, MIXED < 0)]
+                terms.append(
+                    -float((means[0] * a[MIXED < 0]).sum(1).mean() + (means[1] * a[MIXED >= 0]).sum(1).mean()) / 2
+                )
+    found = step(net, method, ramp=0.6)
+    assert found["divergence"].item() == pytest.approx(-0.2 * 0.6 * np.mean(terms), rel=1e-4)
+
+
+def test_views_are_brought_together() -> None:
+    net, method = prepared(view_divergence=0.3)
+    terms = []
+    for kind in ("new", "over"):
+        for one, other in zip(*said(net, method, kind)[1], strict=True):
+            terms.append(float(((one.exp() - other.exp()) * (one - other)).sum(1).mean()) / 2)
+    assert step(net, method, ramp=0.5)["view_divergence"].item() == pytest.approx(0.3 * 0.5 * np.mean(terms), rel=1e-4)
 
 
 def test_the_divergence_pushes_an_unlabelled_image_off_the_mean_of_the_labelled_ones_however_sure_it_is() -> None:
@@ -204,6 +227,7 @@ def test_the_divergence_pushes_an_unlabelled_image_off_the_mean_of_the_labelled_
 
 
 ALL = {"balance": 0.7, "prior_rate": 0.1, "mean_entropy": 0.3, "queue": 10, "divergence": 0.2, "divergence_bound": -6.0}
+ALL |= {"view_divergence": 0.1}
 
 
 @pytest.mark.parametrize("labels", [MIXED, ONLY_KNOWN, ONLY_NEW], ids=["mixed", "only known", "only new"])
@@ -219,7 +243,7 @@ def test_all_settings_together_are_finite_for_every_mix(labels: Tensor) -> None:
 
 def test_without_known_classes_there_is_no_divergence() -> None:
     net, method = prepared(n_known=0, **ALL)
-    assert step(net, method, ONLY_NEW).keys() == {"new", "over", "mean_entropy"}
+    assert step(net, method, ONLY_NEW).keys() == {"new", "over", "mean_entropy", "view_divergence"}
 
 
 def test_what_is_remembered_is_in_the_state() -> None:

@@ -88,6 +88,28 @@ def set_divergence(log_p: Tensor, first: Tensor, second: Tensor, *, bound: float
     return total / 2 * (first.any() & second.any())
 
 
+def crossed_entropy(log_p: Tensor, first: Tensor, second: Tensor, *, bound: float = math.inf) -> Tensor:
+    """How little the predictions of two sets of images expect of each other: the mean cross-entropy across them.
+
+    It is :func:`set_divergence` without the entropies of the predictions, and the mean prediction of a set is taken as it is:
+    nothing is learned through it. So an image is pushed off what the other set is on average, but is not made surer of
+    whatever it says, and no cluster is preferred for lying far from the other set.
+
+    Args:
+        log_p: log-probabilities (..., n, classes).
+        first, second: bool (n,), the rows of each set.
+        bound: log-probabilities below minus this count as that.
+
+    Returns:
+        (...), zero where one of the sets is empty.
+    """
+    a, p = log_p.clamp(min=-bound), log_p.detach().exp()
+    total: Tensor = log_p.new_zeros(log_p.shape[:-2])
+    for here, there in ((first, second), (second, first)):
+        total = total - (_mean_over_rows(p, here) * _mean_over_rows(a, there)).sum(-1)
+    return total / 2 * (first.any() & second.any())
+
+
 def view_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """Mean symmetric divergence of the predictions of two views of the same images (NCD-IIC's intra-class term).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -16,10 +17,12 @@ from autonovel.errors import InputError, option
 from autonovel.maths.contrastive import is_filled, push
 from autonovel.maths.losses import (
     balanced_targets,
+    crossed_entropy,
     mean_entropy_loss,
     moved_prior,
     relaxed_targets,
     set_divergence,
+    view_divergence,
     with_past,
 )
 from autonovel.methods.base import Look, Losses, Seen
@@ -33,6 +36,7 @@ _LIMITS = (
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
     ("divergence", 0.0, math.inf, "be at least 0"),
+    ("view_divergence", 0.0, math.inf, "be at least 0"),
     ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
 )
 """Setting, smallest and largest value, and how to say so."""
@@ -104,7 +108,7 @@ class Swapped(JointObjective):
         labels = self.labels_of(seen)
         is_labelled = labels >= 0
         losses: dict[str, Tensor] = {}
-        entropy, divergence = seen.views[0].new_zeros(()), seen.views[0].new_zeros(())
+        entropy, divergence, between = (seen.views[0].new_zeros(()) for _ in range(3))
         for kind in kinds:
             scores = net.head_of(kind, features)
             log_p = [logits.log_softmax(2) for logits in _joined(known, scores)]
@@ -114,11 +118,15 @@ class Swapped(JointObjective):
                 entropy = entropy + self._entropy(scores, ~is_labelled) / len(kinds)
             if swap.divergence and known is not None:
                 divergence = divergence + self._apart(log_p, is_labelled) / len(kinds)
+            if swap.view_divergence:
+                between = between + self._between_views(log_p) / len(kinds)
             self._remember(kind, scores, ~is_labelled)
         if swap.mean_entropy:
             losses["mean_entropy"] = swap.mean_entropy * entropy
         if swap.divergence and known is not None:
             losses["divergence"] = -swap.divergence * ramp * divergence
+        if swap.view_divergence:
+            losses["view_divergence"] = swap.view_divergence * ramp * between
         return losses
 
     def _swapped(self, log_p: list[Tensor], found: list[Tensor], labels: Tensor) -> Tensor:
@@ -172,8 +180,16 @@ class Swapped(JointObjective):
 
     def _apart(self, log_p: list[Tensor], is_labelled: Tensor) -> Tensor:
         """How far apart the predictions of labelled and unlabelled images are, in the mean over views and heads."""
-        bound = -self.settings.swap.divergence_bound or math.inf
-        return torch.stack([set_divergence(view, is_labelled, ~is_labelled, bound=bound) for view in log_p]).mean()
+        swap = self.settings.swap
+        bound = -swap.divergence_bound or math.inf
+        apart = set_divergence if swap.divergence_form == "whole" else crossed_entropy
+        return torch.stack([apart(view, is_labelled, ~is_labelled, bound=bound) for view in log_p]).mean()
+
+    def _between_views(self, log_p: list[Tensor]) -> Tensor:
+        """How far the full-size views of an image differ in what they predict, in the mean over images and heads."""
+        full = log_p[: self.settings.swap.views]
+        every = torch.ones(full[0].shape[1], dtype=torch.bool, device=full[0].device)
+        return torch.stack([view_divergence(a, b, every) for a, b in itertools.combinations(full, 2)]).mean()
 
     @torch.no_grad()
     def _remember(self, kind: str, scores: list[Tensor], mask: Tensor) -> None:
