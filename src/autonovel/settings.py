@@ -234,8 +234,11 @@ class Swap:
 
     heads: int = 4
     """Heads that cluster side by side; the one with the lowest training loss answers."""
+    parts: int = 1
+    """How many equally large parts a new class is learned as, on average. Parts are put together at the end, where many images
+    could be in either; classes then need not be equally large."""
     over_factor: int = 3
-    """Extra heads have this many times as many clusters as there are new classes; 0: no such heads."""
+    """Extra heads have this many times as many clusters (parts, where a class has several); 0: no such heads."""
     views: int = 2
     """Full-size views of each image; each predicts the targets of the others."""
     small_views: int = 0

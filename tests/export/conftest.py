@@ -54,7 +54,10 @@ def tiny(networks: int, objective: str) -> Recipe:
         pretrain=replace(base.pretrain, method="none", epochs=0),
         supervised=replace(base.supervised, **stage),
         joint=replace(
-            base.joint, objective=objective, swap=replace(base.joint.swap, heads=2, hidden=8, projection=8), **stage
+            base.joint,
+            objective=objective,
+            swap=replace(base.joint.swap, heads=2, hidden=8, projection=8, parts=2),
+            **stage,
         ),
     )
 

@@ -223,6 +223,34 @@ def test_the_divergence_pushes_an_unlabelled_image_off_the_mean_of_the_labelled_
     np.testing.assert_allclose(limited.grad, torch.zeros(4, 4), atol=1e-5)
 
 
+def test_parts_that_the_same_images_could_be_in_become_one_class() -> None:
+    net, method = prepared(parts=2)
+    head = net.heads["new"]
+    assert head.classes.shape[:2] == (2, 2 * N_NEW)
+    assert said(net, method, "new")[0][0].shape == (2, 10, 2 * N_NEW)
+    assert said(net, method, "over")[0][0].shape == (2, 10, 3 * 2 * N_NEW)
+    pairs = torch.tensor([[0, 4], [1, 6], [2, 3], [5, 7]])  # parts with all but the same direction, in the second head
+
+    class Eye:
+        labels, seed = torch.tensor([0, -1, -1, 1] * 100), 0
+
+        def features(self, index: Tensor) -> Tensor:
+            assert (self.labels[index] < 0).all()
+            return net.eval().features(torch.rand(len(index), 3, SIZE, SIZE, generator=torch.manual_seed(0)))
+
+    with torch.no_grad():
+        for one, other in pairs:
+            head.classes[1, other] = head.classes[1, one] + 1e-3
+        method.finish(net, Eye(), {"new": [0.2, 0.1]})
+        assert net.answering_head == 1
+        scores = net(torch.randint(0, 256, (5, SIZE, SIZE, 3), dtype=torch.uint8)).new
+    assert scores.shape == (5, N_NEW)
+    group = head.together[1].argmax(1)
+    assert head.together.sum(2).eq(1).all()
+    assert [len(set(group[pair].tolist())) for pair in pairs] == [1] * 4
+    assert set(group.tolist()) == set(range(N_NEW))
+
+
 # ---- everything at once
 
 
@@ -256,6 +284,7 @@ def test_what_is_remembered_is_in_the_state() -> None:
     ("settings", "flag"),
     [
         ({"balance": 1.5}, "balance"),
+        ({"parts": 0}, "parts"),
         ({"prior_rate": -0.1}, "prior-rate"),
         ({"divergence": -1.0}, "divergence"),
         ({"mean_entropy": float("nan")}, "mean-entropy"),

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
 from autonovel.errors import InputError, option
+from autonovel.maths.cluster_graph import merged, merging_order
 from autonovel.maths.contrastive import is_filled, push
 from autonovel.maths.losses import (
     balanced_targets,
@@ -27,11 +28,12 @@ from autonovel.maths.losses import (
 )
 from autonovel.methods.base import Look, Losses, Seen
 from autonovel.methods.joint import JointObjective
-from autonovel.models.heads import HeadSpec
+from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
 from autonovel.settings import Augment
 
 _LIMITS = (
+    ("parts", 1, math.inf, "be at least 1"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
@@ -40,6 +42,8 @@ _LIMITS = (
     ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
 )
 """Setting, smallest and largest value, and how to say so."""
+AT_ONCE = 4096
+"""Images that pass through the heads together when parts are put together."""
 
 
 class Swapped(JointObjective):
@@ -67,20 +71,21 @@ class Swapped(JointObjective):
         """Add the clustering heads and the over-clustering ones, and what is remembered of earlier batches."""
         super().prepare(net)
         swap = self.settings.swap
-        self._add_heads(net, "new", self._n_new)
+        self._add_heads(net, "new", self._n_new, swap.parts)
         if swap.over_factor:
-            self._add_heads(net, "over", swap.over_factor * self._n_new)
+            self._add_heads(net, "over", swap.over_factor * swap.parts * self._n_new)
 
-    def _add_heads(self, net: Net, kind: str, clusters: int) -> None:
-        swap = self.settings.swap
+    def _add_heads(self, net: Net, kind: str, classes: int, parts: int = 1) -> None:
+        swap, clusters = self.settings.swap, classes * parts
         spec = HeadSpec(
             "projected",
             net.n_features,
-            clusters,
+            classes,
             temperature=self._model.temperature,
             count=swap.heads,
             hidden=swap.hidden,
             projection=swap.projection,
+            parts=parts,
         )
         net.add_head(kind, spec)
         if swap.prior_rate:
@@ -206,8 +211,22 @@ class Swapped(JointObjective):
             written.copy_(count)
 
     def finish(self, net: Net, look: Look, losses: Losses) -> None:
-        """Let the head with the lowest loss in the last epoch answer."""
+        """Let the head with the lowest loss in the last epoch answer; put the parts of classes together."""
         net.answering_head.fill_(int(np.argmin(losses["new"])))
+        if self.settings.swap.parts > 1:
+            self._put_together(net, look)
+
+    @torch.no_grad()
+    def _put_together(self, net: Net, look: Look) -> None:
+        """In every head, the parts that most images of the pile could be in either way, until there are as many as classes."""
+        head, free = net.heads["new"], look.labels < 0
+        assert isinstance(head, ProjectedHeads)
+        if self._pile != "new":
+            free &= self.taken_for.cpu() < 0
+        features = look.features(torch.nonzero(free).flatten()).to(head.weight.device)
+        said = torch.cat([head.of_parts(some).softmax(2) for some in features.split(AT_ONCE)], 1)
+        groups = [merged(merging_order(one), self._n_new).unique(return_inverse=True)[1] for one in said]
+        head.put_together(torch.stack(groups).to(head.weight.device))
 
 
 def _joined(known: list[Tensor] | None, scores: list[Tensor]) -> list[Tensor]:
