@@ -6,17 +6,20 @@
 Each variant is a text of dotted settings; an empty one is the recipe as it is. The stages before joint training are trained
 once per seed and shared, or taken from ``--start-from RUN`` for all seeds. ``--sizes 5000,4000,3000,2000,500`` cuts the new
 classes down to such sizes. With ``--hide 2,3`` these known classes are hidden too and they alone are scored, so that settings
-can be compared without the labels of the classes to be discovered.
+can be compared without the labels of the classes to be discovered. ``--n-new K`` asks for another number of clusters than
+there are classes.
 
-Adds a line of JSON for each run: ACC, k-means on the features of the same run beside it, the sizes of the clusters, the confusion
-(rows: classes that are scored; columns: clusters, matched ones first), the last losses and the seconds of each stage.
-A variant that fails is a line with its error.
+Adds a line of JSON for each run: ACC, other answers from the same run beside it (k-means on its features, all heads together, the
+clusters merged), the sizes of the clusters, the confusion (rows: classes that are scored; columns: clusters, matched ones
+first), the last losses and the seconds of each stage. A variant that fails is a line with its error. With ``--keep FOLDER``
+what the heads said and the features, reduced to 32 components, are kept, to try rules on them elsewhere (under 14 MB a run).
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,18 +28,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Log, add_row, combinations, say, with_epochs
+from common import Log, add_row, combinations, said_by_heads, say, with_epochs
+from torch import Tensor
 from tune_digits import hide
 
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet
+from autonovel.data.loader import put_on
 from autonovel.errors import InputError, TrainingError
 from autonovel.machine.device import Mode
+from autonovel.maths.cluster_graph import common_groups, merged, merging_order, silhouettes_by_number
 from autonovel.maths.kmeans import kmeans
+from autonovel.maths.known_space import Space, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
+from autonovel.maths.wrong_number import merge_groups
+from autonovel.models.consensus import match_heads
+from autonovel.models.net import from_description
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
+from autonovel.settings import Recipe
+from autonovel.trained import answer, restore
+
+KEPT_COMPONENTS = 32
+KEPT_LABELLED = 5_000
+"""Labelled images whose features are kept too."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +86,124 @@ def make_pile(args: argparse.Namespace) -> Pile:
     return Pile(data, labels[~data.is_labelled], n_new)
 
 
-def scores(run: Run, pile: Pile, seed: int, mode: Mode) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Said:
+    """What there is of a finished run beside its answer, on the device.
+
+    Attributes:
+        heads: probabilities (heads, n, clusters) of the kinds of heads, "new" and, where there are such, "over".
+        losses: the last loss of each "new" head.
+        features: (n, d) of the unlabelled images, and ``labelled`` (m, d) of some labelled ones with their ``labels``.
+        before: (n, d') of the unlabelled images before joint training, and ``labelled_before``.
+    """
+
+    heads: dict[str, Tensor]
+    losses: Tensor
+    features: Tensor
+    labelled: Tensor
+    labels: np.ndarray
+    before: Tensor
+    labelled_before: Tensor
+
+
+def listen(run: Run, pile: Pile, recipe: Recipe, mode: Mode) -> Said:
+    """Ask the networks of a finished run once more."""
+    rows, labelled = np.flatnonzero(~pile.data.is_labelled), np.flatnonzero(pile.data.is_labelled)
+    some = np.linspace(0, len(labelled) - 1, min(len(labelled), KEPT_LABELLED)).astype(np.int64)
+    images = put_on(mode.device, pile.data, size=recipe.model.size)
+    heads = said_by_heads(restore(run, mode).net, images.chunks(rows))
+    last = [m["losses"]["new"] for m in run.metrics if m["epoch"] == recipe.joint.epochs - 1 and "new" in m["losses"]]
+    state, metadata = run.read_tensors("supervised.safetensors")
+    earlier = from_description(json.loads(metadata["net"])).to(mode.device)
+    earlier.load_state_dict(state)
+    before = answer(earlier, images.chunks(np.concatenate([rows, labelled[some]])), mode).features
+    features, known = (torch.from_numpy(np.array(f, np.float32)) for f in (run.features, run.labelled_features))
+    return Said(
+        heads,
+        torch.tensor(np.concatenate([np.atleast_1d(losses) for losses in last])),
+        features.to(mode.device),
+        known[some].to(mode.device),
+        pile.data.labels[labelled[some]],
+        before[: len(rows)].to(mode.device),
+        before[len(rows) :].to(mode.device),
+    )
+
+
+def keep(file: Path, run: Run, pile: Pile, said: Said) -> None:
+    """What rules about clusters may ask for, in little room."""
+    found = {
+        kind: part.argmax(2).to(torch.int16 if part.shape[2] > 128 else torch.int8) for kind, part in said.heads.items()
+    }
+    every = torch.cat([part.to(said.features.device).transpose(0, 1).flatten(1) for part in said.heads.values()], 1)
+    shared = every.T @ every
+    length = shared.diagonal().clamp(min=1e-12).sqrt()
+    after, before = (principal_axes(f, KEPT_COMPONENTS) for f in (said.features, said.before))
+    found |= {
+        "answer": torch.from_numpy(run.machine.group),
+        "probabilities": said.heads["new"][said.losses.argmin()].half(),
+        "alike": (shared / (length[:, None] * length)).half(),  # all clusters of all heads, "new" ones first
+        "length": length,
+        "losses": said.losses,
+        "features": _reduced(said.features, after),
+        "labelled": _reduced(said.labelled, after),
+        "before": _reduced(said.before, before),
+        "labelled_before": _reduced(said.labelled_before, before),
+        "labels": torch.from_numpy(said.labels),
+        "classes": torch.from_numpy(pile.classes),
+        "n_new": torch.tensor(pile.n_new),
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(file, **{name: part.cpu().numpy() for name, part in found.items()})
+
+
+def _reduced(features: Tensor, axes: Space) -> Tensor:
+    return ((unit(features) - axes.mean) @ axes.matrix).half()
+
+
+def other_answers(said: Said, pile: Pile, asked: int, seed: int) -> dict[str, Tensor]:
+    """Answers from the same run that could stand in place of the head with the lowest loss, int64 (n,) each.
+
+    Some are told the right number of classes, which a user who asked for another does not know: they show what a perfect
+    count would give.
+    """
+    heads, device = said.heads, said.features.device
+    best = heads["new"][said.losses.argmin()].to(device)
+    clusters, order = best.argmax(1), merging_order(best)
+    points, earlier = unit(said.features), unit(said.before)
+    matched = heads["new"].gather(2, match_heads(heads["new"])[:, None].expand_as(heads["new"])).mean(0)
+    right = min(asked, pile.n_new)
+    found = {
+        "kmeans": kmeans(said.features, asked, seed=seed).labels,
+        "kmeans_unit": kmeans(unit(said.features), asked, seed=seed).labels,
+        "kmeans_unit_right_number": kmeans(unit(said.features), pile.n_new, seed=seed).labels,
+        "matched_heads": matched.argmax(1),
+        "merged_right_number": merged(order, right).to(device)[clusters],
+        "merged_by_features_right_number": merge_groups(points, clusters, asked, right)[clusters.cpu()],
+    }
+    if "over" in heads:
+        found["over"] = common_groups(heads["over"].to(device), asked, seed=seed)
+        found["over_right_number"] = common_groups(heads["over"].to(device), pile.n_new, seed=seed)
+    for name, space in (("merged", points), ("merged_before", earlier)):
+        curve = silhouettes_by_number(space, clusters, order, seed=seed)
+        found[name] = merged(order, max(curve, key=lambda number: curve[number])).to(device)[clusters]
+    return found
+
+
+def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str, Any]:
     """How a finished run did."""
     clusters, scored = run.machine.group, pile.classes >= 0
     classes = np.unique(pile.classes[scored], return_inverse=True)[1]
     table, _ = matched_confusion(classes, clusters[scored])
-    features = torch.from_numpy(np.array(run.features, dtype=np.float32)).to(mode.device)
-    grouped = kmeans(features, pile.n_new, seed=seed).labels.cpu().numpy()
+    others = {name: labels.cpu().numpy() for name, labels in other_answers(said, pile, asked, seed).items()}
     present = classes.max() + 1
     return {
         "acc": cluster_accuracy(classes, clusters[scored]),
-        "acc_kmeans": cluster_accuracy(classes, grouped[scored]),
-        "kmeans_agrees": cluster_accuracy(clusters, grouped),
+        "acc_others": {name: cluster_accuracy(classes, labels[scored]) for name, labels in others.items()},
+        "numbers": {name: len(np.unique(labels)) for name, labels in others.items()},
+        "acc_by_head": [cluster_accuracy(classes, head.numpy()[scored]) for head in said.heads["new"].argmax(2)],
+        "kmeans_agrees": cluster_accuracy(clusters, others["kmeans"]),
         "recall": [float(row[i] / row.sum()) for i, row in enumerate(table[:present])],
-        "sizes": sorted(np.bincount(clusters, minlength=pile.n_new).tolist(), reverse=True),
+        "sizes": sorted(np.bincount(clusters, minlength=asked).tolist(), reverse=True),
         "confusion": table[:present].tolist(),
         "losses": run.metrics[-1]["losses"],
         "seconds": run.summary["seconds"],
@@ -98,9 +218,12 @@ def attempt(
     try:
         [chosen] = combinations(variant.split())
         recipe = with_fields(with_epochs(get_recipe(args.recipe, args.preset), args.epochs), chosen)
-        run = Run(args.work / name)
-        Pipeline(pile.data, recipe, pile.n_new, seed, mode, Log(name, args.log_every)).run(run, start_from=base)
-        return scores(run, pile, seed, mode)
+        run, asked = Run(args.work / name), args.n_new or pile.n_new
+        Pipeline(pile.data, recipe, asked, seed, mode, Log(name, args.log_every)).run(run, start_from=base)
+        said = listen(run, pile, recipe, mode)
+        if args.keep is not None:
+            keep(args.keep / f"{args.data}-{name}.npz", run, pile, said)
+        return scores(run, pile, said, asked, seed)
     except (InputError, TrainingError) as error:
         return {"error": str(error)}
 
@@ -120,6 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--hide", type=numbers, help="known classes to hide and score instead of the new ones: 2,3")
     parser.add_argument("--sizes", type=numbers, help="images of each new class: 5000,4000,3000,2000,500")
+    parser.add_argument("--n-new", type=int, help="clusters to ask for, where that is not the number of classes")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what the heads said and reduced features")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--log-every", type=int, default=10, help="a line every so many epochs")
@@ -136,9 +261,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "error" not in found:
             first.setdefault(seed, Run(args.work / name))
         about = {"data": args.data, "recipe": f"{args.recipe}:{args.preset}", "variant": variant, "seed": seed}
-        about |= {"hidden": args.hide, "wanted_sizes": args.sizes, "run": str(args.work / name)}
+        about |= {
+            "hidden": args.hide,
+            "wanted_sizes": args.sizes,
+            "asked": args.n_new or pile.n_new,
+            "run": str(args.work / name),
+        }
         add_row(args.out, about | found)
-        shown = {key: found[key] for key in ("error", "acc", "acc_kmeans", "sizes", "seconds") if key in found}
+        shown = {key: found[key] for key in ("error", "acc", "acc_others", "sizes", "seconds") if key in found}
         say(f"'{variant}' seed {seed}: {shown}")
 
 

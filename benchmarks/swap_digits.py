@@ -20,17 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import add_row, combinations
+from common import add_row, combinations, said_by_heads
 from tune_digits import agreement
 
-from autonovel.data.augment import to_float
 from autonovel.data.benchmarks.splits import load_benchmark
-from autonovel.data.images import ImageSet
 from autonovel.data.loader import resize
 from autonovel.machine.device import Mode
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
-from autonovel.models.consensus import Consensus
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
@@ -39,42 +36,57 @@ from autonovel.trained import restore
 from autonovel.tuning.tasks import ProbeTask, hide
 
 
-def cut_down(task: ProbeTask, ratio: float) -> ProbeTask:
-    """The task with fewer images of its hidden digits: all of the first, 1/ratio of the last, geometric steps between."""
-    digits = list(dict.fromkeys(task.classes.tolist()))
-    order = sorted(digits)
+def cut_down(task: ProbeTask, uneven: str) -> ProbeTask:
+    """The task with fewer images of its hidden digits.
+
+    "10": all of the first digit, a tenth of the last, geometric steps between; "5:4:1": sizes in these proportions.
+    """
+    order = sorted(set(task.classes.tolist()))
     keep = np.ones(len(task.data), dtype=bool)
     rows = np.flatnonzero(task.probe)
-    for place, digit in enumerate(order):
+    if ":" in uneven:
+        shares = [float(part) for part in uneven.split(":")]
+    else:
+        shares = [float(uneven) ** (-place / max(1, len(order) - 1)) for place in range(len(order))]
+    for share, digit in zip(shares, order, strict=True):
         mine = rows[task.classes == digit]
-        left = round(len(mine) / ratio ** (place / max(1, len(order) - 1)))
-        keep[mine[left:]] = False
+        keep[mine[round(len(mine) * share / max(shares)) :]] = False
     return replace(task, data=task.data.subset(keep), probe=task.probe[keep], classes=task.classes[keep[rows]])
 
 
-def attempt(task: ProbeTask, recipe: Recipe, seed: int, mode: Mode, keep: Path | None) -> dict[str, Any]:
-    """Run a variant: the accuracy of its answer, of k-means, and signs that need no labels."""
+def attempt(task: ProbeTask, recipe: Recipe, asked: int, seed: int, mode: Mode, keep: Path | None) -> dict[str, Any]:
+    """Run a variant, with so many clusters asked for: the accuracy of its answer, of k-means, and signs that need no labels."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        run = Pipeline(task.data, recipe, task.n_new, seed, mode).run(Run(Path(folder) / "run"))
+        run = Pipeline(task.data, recipe, asked, seed, mode).run(Run(Path(folder) / "run"))
         seconds = time.perf_counter() - started
         net = restore(run, mode).net
+        last = [m["losses"] for m in run.metrics if m["epoch"] == recipe.joint.epochs - 1 and "new" in m["losses"]]
         answers, features = run.machine.group, torch.from_numpy(np.array(run.features, dtype=np.float32))
     unlabelled, probe = ~task.data.is_labelled, task.probe[~task.data.is_labelled]
-    by_head = said_by_heads(net, task.data.subset(unlabelled), recipe.model.size)
+    images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
+    said = {kind: found.numpy() for kind, found in said_by_heads(net, [images]).items()}
     pixels = torch.from_numpy(task.data.images[unlabelled].reshape(len(answers), -1)).float()
     unit = torch.nn.functional.normalize(features, dim=1)
     grouped = {
-        "features": kmeans(features, task.n_new, seed=seed).labels.numpy(),
-        "unit_features": kmeans(unit, task.n_new, seed=seed).labels.numpy(),
-        "pixels": kmeans(pixels, task.n_new, seed=seed).labels.numpy(),
+        "features": kmeans(features, asked, seed=seed).labels.numpy(),
+        "unit_features": kmeans(unit, asked, seed=seed).labels.numpy(),
+        "pixels": kmeans(pixels, asked, seed=seed).labels.numpy(),
     }
     table, _ = matched_confusion(np.unique(task.classes, return_inverse=True)[1], answers[probe])
     if keep is not None:
         np.savez_compressed(
-            keep, by_head=by_head, features=features, probe=probe, classes=task.classes, answers=answers
+            keep,
+            by_head=said["new"],
+            over=said["over"],
+            losses=np.concatenate([losses["new"] for losses in last]),
+            features=features,
+            probe=probe,
+            classes=task.classes,
+            answers=answers,
+            n_new=task.n_new,
         )
-    alone = by_head.argmax(2)
+    alone = said["new"].argmax(2)
     return {
         "acc": cluster_accuracy(task.classes, answers[probe]),
         "kmeans": {name: cluster_accuracy(task.classes, labels[probe]) for name, labels in grouped.items()},
@@ -82,20 +94,12 @@ def attempt(task: ProbeTask, recipe: Recipe, seed: int, mode: Mode, keep: Path |
         "recall": [row[i] / max(1, sum(row)) for i, row in enumerate(table.tolist())][
             : len(set(task.classes.tolist()))
         ],
-        "sizes": sorted(np.bincount(answers, minlength=task.n_new).tolist(), reverse=True),
+        "sizes": sorted(np.bincount(answers, minlength=asked).tolist(), reverse=True),
         "agreement_of_heads": float(np.mean(agreement(alone))),
         "kmeans_agrees": float(np.mean([cluster_accuracy(labels, grouped["features"]) for labels in alone])),
         "answer_agrees_with_kmeans": cluster_accuracy(answers, grouped["features"]),
         "seconds": seconds,
     }
-
-
-@torch.no_grad()
-def said_by_heads(net: Any, images: ImageSet, size: int) -> np.ndarray:
-    """Probabilities (heads, n, clusters) of every head of every network."""
-    x = to_float(resize(torch.from_numpy(images.images), size))
-    nets = net.nets if isinstance(net, Consensus) else [net]
-    return torch.cat([one.head("new", one.features(x)).softmax(2) for one in nets]).numpy()
 
 
 def main() -> None:
@@ -104,7 +108,12 @@ def main() -> None:
         "--variant", nargs="+", default=[""], metavar="'PATH=V PATH=V'", help="settings of each variant"
     )
     parser.add_argument("--hide", nargs="+", default=["1,2,3"], help="hidden digits of each task")
-    parser.add_argument("--uneven", nargs="+", type=float, default=[1.0], help="largest to smallest hidden class")
+    parser.add_argument(
+        "--uneven", nargs="+", default=["1"], help="largest to smallest hidden class, or sizes as 5:4:1"
+    )
+    parser.add_argument(
+        "--asked", type=float, default=1.0, help="clusters to ask for, as a multiple of the right number"
+    )
     parser.add_argument("--pile", type=int, default=0, help="5 keeps the unlabelled digits 5-9, which are never scored")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--networks", type=int, default=3)
@@ -118,12 +127,13 @@ def main() -> None:
     for text, ratio, variant, seed in itertools.product(args.hide, args.uneven, args.variant, args.seeds):
         task = cut_down(hide(data, [int(c) for c in text.split(",")], args.pile), ratio)
         [chosen] = combinations(variant.split())
-        about = {"variant": variant, "hidden": text, "uneven": ratio, "pile": args.pile, "seed": seed}
+        asked = round(args.asked * task.n_new)
+        about = {"variant": variant, "hidden": text, "uneven": ratio, "pile": args.pile, "asked": asked, "seed": seed}
         name = "-".join(str(value).replace(" ", "_") for value in about.values())
         if args.keep is not None:
             args.keep.mkdir(parents=True, exist_ok=True)
         kept = None if args.keep is None else args.keep / f"{name}.npz"
-        found = attempt(task, with_fields(base, chosen), seed, mode, kept)
+        found = attempt(task, with_fields(base, chosen), asked, seed, mode, kept)
         add_row(args.out, about | found)
         brief = {key: found[key] for key in ("acc", "kmeans", "recall", "sizes", "agreement_of_heads")}
         print(about, brief, f"{found['seconds']:.0f} s", flush=True)

@@ -50,3 +50,28 @@ def test_uneven_sizes_and_hidden_known_classes(root: Path, tmp_path: Path) -> No
     assert len(hidden["sizes"]) == 7
     assert sum(hidden["sizes"]) == 70
     assert np.array(hidden["confusion"]).sum() == 20  # only the hidden known classes are scored
+
+
+def test_another_number_of_clusters_and_what_is_kept(root: Path, tmp_path: Path) -> None:
+    [row] = lines_of(root, tmp_path, "--variant", TINY, "--n-new", "8", "--keep", str(tmp_path / "kept"))
+    assert (row["asked"], len(row["sizes"]), len(row["acc_by_head"])) == (8, 8, 2)
+    right = [name for name in row["numbers"] if name.endswith("right_number")]
+    assert right
+    assert all(row["numbers"][name] <= 5 for name in right)
+    assert row["numbers"]["merged"] <= row["numbers"]["kmeans"] <= 8
+    assert all(0.2 <= acc <= 1 for acc in row["acc_others"].values())
+    [file] = (tmp_path / "kept").iterdir()
+    with np.load(file) as kept:
+        shapes = {name: kept[name].shape for name in ("new", "over", "probabilities", "alike", "features", "before")}
+        assert shapes == {
+            "new": (2, 50),
+            "over": (2, 50),
+            "probabilities": (50, 8),
+            "alike": (2 * 8 + 2 * 24, 2 * 8 + 2 * 24),
+            "features": (50, 32),
+            "before": (50, 32),
+        }
+        assert kept["alike"].diagonal() == pytest.approx(1, abs=1e-3)
+        assert (kept["probabilities"].argmax(1) == kept["new"][kept["losses"].argmin()]).all()
+        assert sorted(kept["classes"].tolist()) == np.repeat(range(5, 10), 10).tolist()
+        assert len(kept["labelled"]) == len(kept["labels"]) == 50
