@@ -1,76 +1,74 @@
-"""Clusters of one network as a graph: which of them are one class, and what all of its heads say together.
+"""Clusters of one head as a graph: which of them are one class.
 
-A head gives each image a probability for each of its clusters. Two clusters are linked by the images that could be in either.
+A head gives each image a probability for each cluster. Two clusters are linked by the images that could be in either: halves
+of one class have many of them, since nothing in the images says where one half ends; different classes have few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.kmeans import kmeans
-from autonovel.maths.silhouette import silhouette
 
-SAMPLE = 2_000
-"""Images whose silhouettes are averaged; each is compared with all others."""
+POSSIBLE = 0.2
+"""An image could be in every cluster that has at least this probability."""
+
+ONE_CLASS = 0.1
+"""Two clusters are taken for one class where this share of the images of the smaller one could be in either."""
 
 
-def merging_order(probabilities: Tensor) -> list[tuple[int, int]]:
-    """In which order clusters belong together, as (into, from) pairs, by the probabilities (n, k) of one head.
+class Merge(NamedTuple):
+    """Two clusters that belong together; ``between`` is the share of the smaller one's images that could be in either."""
 
-    Again and again the two are merged whose columns of probabilities have the largest cosine; the merged cluster has the sum
-    of both, and the smaller number. The order ends with one cluster.
+    into: int
+    other: int
+    between: float
+
+
+def merging_order(probabilities: Tensor) -> list[Merge]:
+    """In which order clusters belong together, by the probabilities (n, k) that one head gives to images; all k - 1 merges.
+
+    Again and again those two are merged that have most images between them, for the size of the smaller one. A merged
+    cluster has the sum of the probabilities, and the smaller number.
     """
-    shared = probabilities.double().T @ probabilities.double()
-    alive = list(range(len(shared)))
+    columns = probabilities.float().clone()
+    alive = list(range(columns.shape[1]))
+    sizes = torch.bincount(columns.argmax(1), minlength=len(alive)).double()
+    possible = (columns >= POSSIBLE).float()
+    shared = (possible.T @ possible).double()
     order = []
     while len(alive) > 1:
-        part = shared[alive][:, alive]
-        length = part.diagonal().clamp(min=1e-300).sqrt()
-        cosine = (part / (length[:, None] * length)).tril(-1)
-        place = int(cosine.argmax()) if cosine.any() else len(alive)  # clusters that share nothing: the first two
-        first, second = sorted((alive[place // len(alive)], alive[place % len(alive)]))
-        shared[first] += shared[second].clone()
-        shared[:, first] += shared[:, second].clone()
-        alive.remove(second)
-        order.append((first, second))
+        smaller = torch.minimum(sizes[alive][:, None], sizes[alive]).clamp(min=1)
+        between = shared[alive][:, alive] / smaller
+        between[torch.ones_like(between, dtype=torch.bool).tril()] = -1  # so that into is the smaller number
+        into, other = divmod(int(between.argmax()), len(alive))
+        share = float(between[into, other])
+        into, other = alive[into], alive[other]
+        columns[:, into] += columns[:, other]
+        possible[:, into] = (columns[:, into] >= POSSIBLE).float()
+        shared[into] = shared[:, into] = (possible.T @ possible[:, into]).double()
+        sizes[into] += sizes[other]
+        alive.remove(other)
+        order.append(Merge(into, other, share))
     return order
 
 
-def merged(order: Sequence[tuple[int, int]], left: int) -> Tensor:
+def number_left(order: Sequence[Merge]) -> int:
+    """How many classes are left when clusters are merged in this order as long as they seem to be one class."""
+    k = len(order) + 1
+    return k - next((done for done, merge in enumerate(order) if merge.between < ONE_CLASS), len(order))
+
+
+def merged(order: Sequence[Merge], left: int) -> Tensor:
     """int64 (k,): for each of the k clusters of a merging order, the cluster that it is a part of when `left` are left."""
     k = len(order) + 1
     if not 1 <= left <= k:
         raise InputError(f"{k} clusters cannot be merged into {left}; ask for 1 to {k}.")
     to = torch.arange(k)
-    for into, other in order[: k - left]:
-        to[to == other] = into
+    for merge in order[: k - left]:
+        to[to == merge.other] = merge.into
     return to
-
-
-def silhouettes_by_number(
-    points: Tensor, clusters: Tensor, order: Sequence[tuple[int, int]], *, seed: int = 0
-) -> dict[int, float]:
-    """The silhouette among `points` (n, d) of the `clusters` (n,) when so many of them are left, from 2 to all."""
-    numbers = range(2, len(order) + 2)
-    labels = torch.stack([merged(order, left).to(clusters.device)[clusters] for left in numbers])
-    found = silhouette(points, labels, sample=SAMPLE, seed=seed).score
-    return dict(zip(numbers, found.nan_to_num(-1.0).tolist(), strict=True))
-
-
-def common_groups(heads: Tensor, k: int, *, seed: int = 0) -> Tensor:
-    """int64 (n,): `k` groups of images by what several heads (heads, n, clusters) say of them together.
-
-    Images and clusters of all heads are the two sides of a graph, whose links are probabilities. The groups are those of
-    k-means in its first k singular directions, rows of length 1 (spectral clustering).
-    """
-    links = heads.double().transpose(0, 1).flatten(1) / len(heads)
-    links = links[:, links.sum(0) > 1e-9]
-    weight = links.sum(0)
-    _, vectors = torch.linalg.eigh((links.T @ links) / (weight[:, None] * weight).sqrt())
-    places = links @ (vectors[:, -k:] / weight.sqrt()[:, None])
-    places = places / places.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    return kmeans(places.float(), k, seed=seed).labels
