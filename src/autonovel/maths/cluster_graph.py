@@ -1,11 +1,14 @@
-"""Clusters of one head as a graph: which of them are one class.
+"""Clusters of one head as a graph: which of them are one class, and which hold several.
 
 A head gives each image a probability for each cluster. Two clusters are linked by the images that could be in either: halves
-of one class have many of them, since nothing in the images says where one half ends; different classes have few.
+of one class have many of them, since nothing in the images says where one half ends; different classes have few, once the
+head has learned to tell them apart. Where it has not, this tells nothing, and that shows too: then even the most different
+parts of the pile have images between them.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,9 +23,15 @@ POSSIBLE = 0.2
 ONE_CLASS = 0.1
 """Two clusters are taken for one class where this share of the images of the smaller one could be in either."""
 
+UNLEARNED = 0.05
+"""With such a share of images between the two most different parts of the pile, a head cannot tell classes apart."""
+
+PART = 0.25
+"""A class that has this share of a cluster is a part of it."""
+
 
 class Merge(NamedTuple):
-    """Two clusters that belong together; ``between`` is the share of the smaller one's images that could be in either."""
+    """Two clusters that belong together; ``between`` counts the images that could be in either, for one of the smaller."""
 
     into: int
     other: int
@@ -45,9 +54,8 @@ def merging_order(probabilities: Tensor) -> list[Merge]:
         smaller = torch.minimum(sizes[alive][:, None], sizes[alive]).clamp(min=1)
         between = shared[alive][:, alive] / smaller
         between[torch.ones_like(between, dtype=torch.bool).tril()] = -1  # so that into is the smaller number
-        into, other = divmod(int(between.argmax()), len(alive))
-        share = float(between[into, other])
-        into, other = alive[into], alive[other]
+        place = int(between.argmax())
+        share, into, other = float(between.max()), alive[place // len(alive)], alive[place % len(alive)]
         columns[:, into] += columns[:, other]
         possible[:, into] = (columns[:, into] >= POSSIBLE).float()
         shared[into] = shared[:, into] = (possible.T @ possible[:, into]).double()
@@ -57,10 +65,20 @@ def merging_order(probabilities: Tensor) -> list[Merge]:
     return order
 
 
-def number_left(order: Sequence[Merge]) -> int:
-    """How many classes are left when clusters are merged in this order as long as they seem to be one class."""
-    k = len(order) + 1
-    return k - next((done for done, merge in enumerate(order) if merge.between < ONE_CLASS), len(order))
+def number_left(order: Sequence[Merge]) -> int | None:
+    """How many classes are left when clusters are merged in this order as long as they seem to be one class.
+
+    None where the head cannot tell classes apart, or all would be one.
+    """
+    if not order or order[-1].between >= UNLEARNED:
+        return None
+    return len(order) + 1 - next(done for done, merge in enumerate(order) if merge.between < ONE_CLASS)
+
+
+def number_by_heads(orders: Sequence[Sequence[Merge]]) -> int | None:
+    """The median of what several heads say, of two in the middle the larger; None where half of them cannot tell."""
+    numbers = [number for order in orders if (number := number_left(order)) is not None]
+    return statistics.median_high(numbers) if 2 * len(numbers) > len(orders) else None
 
 
 def merged(order: Sequence[Merge], left: int) -> Tensor:
@@ -72,3 +90,12 @@ def merged(order: Sequence[Merge], left: int) -> Tensor:
     for merge in order[: k - left]:
         to[to == merge.other] = merge.into
     return to
+
+
+def holding_several(clusters: Tensor, classes: Tensor, k: int) -> list[int]:
+    """Those of the k `clusters` (n,) of which two or more of the `classes` (n,) are parts, classes that lie mostly in it."""
+    table = torch.bincount(clusters * (int(classes.max()) + 1) + classes, minlength=k * (int(classes.max()) + 1))
+    table = table.view(k, -1).double()
+    part = table >= PART * table.sum(1, keepdim=True).clamp(min=1)
+    mostly = 2 * table > table.sum(0)
+    return torch.nonzero((part & mostly).sum(1) > 1)[:, 0].tolist()
