@@ -215,7 +215,10 @@ def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str,
         "acc_others": {name: cluster_accuracy(classes, labels[scored]) for name, labels in others.items()},
         "numbers": {name: len(np.unique(labels)) for name, labels in others.items()},
         "acc_by_head": [cluster_accuracy(classes, head.numpy()[scored]) for head in said.heads["new"].argmax(2)],
-        "between": [merge.between for merge in merging_order(said.heads["new"][said.losses.argmin()])],
+        "between": {
+            kind: [[round(merge.between, 3) for merge in merging_order(head)] for head in part]
+            for kind, part in said.heads.items()
+        },
         "kmeans_agrees": cluster_accuracy(clusters, others["kmeans"]),
         "recall": [float(row[i] / row.sum()) for i, row in enumerate(table[:present])],
         "sizes": sorted(np.bincount(clusters, minlength=asked).tolist(), reverse=True),

@@ -61,6 +61,7 @@ def attempt(task: ProbeTask, recipe: Recipe, asked: int, seed: int, mode: Mode, 
         seconds = time.perf_counter() - started
         net = restore(run, mode).net
         last = [m["losses"] for m in run.metrics if m["epoch"] == recipe.joint.epochs - 1 and "new" in m["losses"]]
+        number, merged = run.summary["n_new_by_heads"], (run.merge_suggested() if run.suggested else run).state.group
         answers, features = run.machine.group, torch.from_numpy(np.array(run.features, dtype=np.float32))
     unlabelled, probe = ~task.data.is_labelled, task.probe[~task.data.is_labelled]
     said = {kind: torch.stack([*said_by_heads(net, kind, features, mode)]).numpy() for kind in ("new", "over")}
@@ -87,6 +88,8 @@ def attempt(task: ProbeTask, recipe: Recipe, asked: int, seed: int, mode: Mode, 
     alone = said["new"].argmax(2)
     return {
         "acc": cluster_accuracy(task.classes, answers[probe]),
+        "acc_merged": cluster_accuracy(task.classes, merged[probe]),
+        "n_new_by_heads": number,
         "kmeans": {name: cluster_accuracy(task.classes, labels[probe]) for name, labels in grouped.items()},
         "acc_by_head": [cluster_accuracy(task.classes, labels[probe]) for labels in alone],
         "recall": [row[i] / max(1, sum(row)) for i, row in enumerate(table.tolist())][
@@ -133,7 +136,10 @@ def main() -> None:
         kept = None if args.keep is None else args.keep / f"{name}.npz"
         found = attempt(task, with_fields(base, chosen), asked, seed, mode, kept)
         add_row(args.out, about | found)
-        brief = {key: found[key] for key in ("acc", "kmeans", "recall", "sizes", "agreement_of_heads")}
+        brief = {
+            key: found[key]
+            for key in ("acc", "acc_merged", "n_new_by_heads", "kmeans", "recall", "sizes", "agreement_of_heads")
+        }
         print(about, brief, f"{found['seconds']:.0f} s", flush=True)
 
 

@@ -62,6 +62,10 @@ def test_another_number_of_clusters_and_what_is_kept(root: Path, tmp_path: Path)
     assert all(row["numbers"][name] <= 5 for name in right)
     assert row["numbers"]["merged"] <= row["numbers"]["kmeans"] <= 8
     assert all(0.2 <= acc <= 1 for acc in row["acc_others"].values())
+    assert {kind: [len(head) for head in heads] for kind, heads in row["between"].items()} == {
+        "new": [7, 7],
+        "over": [23, 23],
+    }
     said = read_merging(load(row["run"]))
     assert said is not None
     assert len(said.order) == 7
