@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Log, add_row, combinations, said_by_heads, say, with_epochs
+from common import Log, add_row, combinations, say, with_epochs
 from torch import Tensor
 from tune_digits import hide
 
@@ -37,7 +37,7 @@ from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import put_on
 from autonovel.errors import InputError, TrainingError
 from autonovel.machine.device import Mode
-from autonovel.maths.cluster_graph import common_groups, merged, merging_order, silhouettes_by_number
+from autonovel.maths.cluster_graph import merged, merging_order, number_by_heads
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import Space, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
@@ -48,7 +48,7 @@ from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
-from autonovel.trained import answer, restore
+from autonovel.trained import answer, restore, said_by_heads
 
 KEPT_COMPONENTS = 32
 KEPT_LABELLED = 5_000
@@ -111,15 +111,16 @@ def listen(run: Run, pile: Pile, recipe: Recipe, mode: Mode) -> Said:
     rows, labelled = np.flatnonzero(~pile.data.is_labelled), np.flatnonzero(pile.data.is_labelled)
     some = np.linspace(0, len(labelled) - 1, min(len(labelled), KEPT_LABELLED)).astype(np.int64)
     images = put_on(mode.device, pile.data, size=recipe.model.size)
-    heads = said_by_heads(restore(run, mode).net, images.chunks(rows))
-    last = [m["losses"]["new"] for m in run.metrics if m["epoch"] == recipe.joint.epochs - 1 and "new" in m["losses"]]
+    said = [m for m in run.metrics if "new" in m["losses"]]
+    last = [m["losses"]["new"] for m in said if m["epoch"] == max(other["epoch"] for other in said)]
     state, metadata = run.read_tensors("supervised.safetensors")
     earlier = from_description(json.loads(metadata["net"])).to(mode.device)
     earlier.load_state_dict(state)
     before = answer(earlier, images.chunks(np.concatenate([rows, labelled[some]])), mode).features
     features, known = (torch.from_numpy(np.array(f, np.float32)) for f in (run.features, run.labelled_features))
+    net, kinds = restore(run, mode).net, ("new", "over") if recipe.joint.swap.over_factor else ("new",)
     return Said(
-        heads,
+        {kind: torch.stack([head.cpu() for head in said_by_heads(net, kind, features, mode)]) for kind in kinds},
         torch.tensor(np.concatenate([np.atleast_1d(losses) for losses in last])),
         features.to(mode.device),
         known[some].to(mode.device),
@@ -169,24 +170,38 @@ def other_answers(said: Said, pile: Pile, asked: int, seed: int) -> dict[str, Te
     heads, device = said.heads, said.features.device
     best = heads["new"][said.losses.argmin()].to(device)
     clusters, order = best.argmax(1), merging_order(best)
-    points, earlier = unit(said.features), unit(said.before)
+    points = unit(said.features)
     matched = heads["new"].gather(2, match_heads(heads["new"])[:, None].expand_as(heads["new"])).mean(0)
     right = min(asked, pile.n_new)
+    number = number_by_heads([merging_order(head.to(device)) for head in heads["new"]]) or asked
     found = {
         "kmeans": kmeans(said.features, asked, seed=seed).labels,
-        "kmeans_unit": kmeans(unit(said.features), asked, seed=seed).labels,
-        "kmeans_unit_right_number": kmeans(unit(said.features), pile.n_new, seed=seed).labels,
+        "kmeans_unit": kmeans(points, asked, seed=seed).labels,
+        "kmeans_unit_right_number": kmeans(points, pile.n_new, seed=seed).labels,
         "matched_heads": matched.argmax(1),
+        "merged": merged(order, number).to(device)[clusters],
         "merged_right_number": merged(order, right).to(device)[clusters],
         "merged_by_features_right_number": merge_groups(points, clusters, asked, right)[clusters.cpu()],
     }
     if "over" in heads:
         found["over"] = common_groups(heads["over"].to(device), asked, seed=seed)
         found["over_right_number"] = common_groups(heads["over"].to(device), pile.n_new, seed=seed)
-    for name, space in (("merged", points), ("merged_before", earlier)):
-        curve = silhouettes_by_number(space, clusters, order, seed=seed)
-        found[name] = merged(order, max(curve, key=lambda number: curve[number])).to(device)[clusters]
     return found
+
+
+def common_groups(heads: Tensor, k: int, *, seed: int = 0) -> Tensor:
+    """int64 (n,): `k` groups of images by what several heads (heads, n, clusters) say of them together.
+
+    Images and clusters of all heads are the two sides of a graph, whose links are probabilities. The groups are those of
+    k-means in its first k singular directions, rows of length 1 (spectral clustering).
+    """
+    links = heads.double().transpose(0, 1).flatten(1) / len(heads)
+    links = links[:, links.sum(0) > 1e-9]
+    weight = links.sum(0)
+    _, vectors = torch.linalg.eigh((links.T @ links) / (weight[:, None] * weight).sqrt())
+    places = links @ (vectors[:, -k:] / weight.sqrt()[:, None])
+    places = places / places.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    return kmeans(places.float(), k, seed=seed).labels
 
 
 def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str, Any]:
@@ -201,11 +216,16 @@ def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str,
         "acc_others": {name: cluster_accuracy(classes, labels[scored]) for name, labels in others.items()},
         "numbers": {name: len(np.unique(labels)) for name, labels in others.items()},
         "acc_by_head": [cluster_accuracy(classes, head.numpy()[scored]) for head in said.heads["new"].argmax(2)],
+        "between": {
+            kind: [[round(merge.between, 3) for merge in merging_order(head)] for head in part]
+            for kind, part in said.heads.items()
+        },
         "kmeans_agrees": cluster_accuracy(clusters, others["kmeans"]),
         "recall": [float(row[i] / row.sum()) for i, row in enumerate(table[:present])],
         "sizes": sorted(np.bincount(clusters, minlength=asked).tolist(), reverse=True),
         "confusion": table[:present].tolist(),
         "losses": run.metrics[-1]["losses"],
+        "n_new_by_heads": run.summary["n_new_by_heads"],
         "seconds": run.summary["seconds"],
     }
 

@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import add_row, combinations, said_by_heads
+from common import add_row, combinations
 from tune_digits import agreement
 
 from autonovel.data.benchmarks.splits import load_benchmark
-from autonovel.data.loader import resize
 from autonovel.machine.device import Mode
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
@@ -32,7 +31,7 @@ from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
-from autonovel.trained import restore
+from autonovel.trained import restore, said_by_heads
 from autonovel.tuning.tasks import ProbeTask, hide
 
 
@@ -62,10 +61,10 @@ def attempt(task: ProbeTask, recipe: Recipe, asked: int, seed: int, mode: Mode, 
         seconds = time.perf_counter() - started
         net = restore(run, mode).net
         last = [m["losses"] for m in run.metrics if m["epoch"] == recipe.joint.epochs - 1 and "new" in m["losses"]]
+        number, merged = run.summary["n_new_by_heads"], (run.merge_suggested() if run.suggested else run).state.group
         answers, features = run.machine.group, torch.from_numpy(np.array(run.features, dtype=np.float32))
     unlabelled, probe = ~task.data.is_labelled, task.probe[~task.data.is_labelled]
-    images = resize(torch.from_numpy(task.data.images[unlabelled]), recipe.model.size)
-    said = {kind: found.numpy() for kind, found in said_by_heads(net, [images]).items()}
+    said = {kind: torch.stack([*said_by_heads(net, kind, features, mode)]).numpy() for kind in ("new", "over")}
     pixels = torch.from_numpy(task.data.images[unlabelled].reshape(len(answers), -1)).float()
     unit = torch.nn.functional.normalize(features, dim=1)
     grouped = {
@@ -89,6 +88,8 @@ def attempt(task: ProbeTask, recipe: Recipe, asked: int, seed: int, mode: Mode, 
     alone = said["new"].argmax(2)
     return {
         "acc": cluster_accuracy(task.classes, answers[probe]),
+        "acc_merged": cluster_accuracy(task.classes, merged[probe]),
+        "n_new_by_heads": number,
         "kmeans": {name: cluster_accuracy(task.classes, labels[probe]) for name, labels in grouped.items()},
         "acc_by_head": [cluster_accuracy(task.classes, labels[probe]) for labels in alone],
         "recall": [row[i] / max(1, sum(row)) for i, row in enumerate(table.tolist())][
@@ -135,7 +136,10 @@ def main() -> None:
         kept = None if args.keep is None else args.keep / f"{name}.npz"
         found = attempt(task, with_fields(base, chosen), asked, seed, mode, kept)
         add_row(args.out, about | found)
-        brief = {key: found[key] for key in ("acc", "kmeans", "recall", "sizes", "agreement_of_heads")}
+        brief = {
+            key: found[key]
+            for key in ("acc", "acc_merged", "n_new_by_heads", "kmeans", "recall", "sizes", "agreement_of_heads")
+        }
         print(about, brief, f"{found['seconds']:.0f} s", flush=True)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.runs.folder import load
+from autonovel.runs.merging import read_merging
 from tests.small_data import write_small_cifar10
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -64,6 +66,14 @@ def test_another_number_of_clusters_and_what_is_kept(root: Path, tmp_path: Path)
     assert all(row["numbers"][name] <= 5 for name in right)
     assert row["numbers"]["merged"] <= row["numbers"]["kmeans"] <= 8
     assert all(0.2 <= acc <= 1 for acc in row["acc_others"].values())
+    assert {kind: [len(head) for head in heads] for kind, heads in row["between"].items()} == {
+        "new": [7, 7],
+        "over": [23, 23],
+    }
+    said = read_merging(load(row["run"]))
+    assert said is not None
+    assert len(said.order) == 7
+    assert said.n_new == row["n_new_by_heads"] == load(row["run"]).summary["n_new_by_heads"]
     [file] = (tmp_path / "kept").iterdir()
     with np.load(file) as kept:
         shapes = {name: kept[name].shape for name in ("new", "over", "probabilities", "alike", "features", "before")}

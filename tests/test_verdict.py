@@ -10,12 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from autonovel.chance import seeded
+from autonovel.data.augment import to_float
 from autonovel.errors import InputError
+from autonovel.machine.device import Mode
 from autonovel.maths.known_space import group_means, unit
 from autonovel.methods.base import PileAnswer
+from autonovel.models.consensus import Consensus
+from autonovel.models.net import build
 from autonovel.runs.folder import Run
-from autonovel.trained import Answers
-from autonovel.verdict import UNLIKE, Judge, _agreeing_power, judge_pile, read_pile_answer, write_pile_answer
+from autonovel.settings import Joint, Model, Recipe, Swap
+from autonovel.trained import Answers, said_by_heads
+from autonovel.verdict import (
+    UNLIKE,
+    Judge,
+    _agreeing_power,
+    about_number,
+    judge_pile,
+    read_pile_answer,
+    write_pile_answer,
+)
+from tests.tiny import joint_method
 
 KNOWN, NEW = 3, 2
 
@@ -205,3 +220,54 @@ def test_what_a_method_said_is_kept_beside_its_weights(tmp_path: Path) -> None:
     assert torch.equal(again.joint, joint)
     assert torch.equal(again.unlike, unlike)
     assert again[2:] == told[2:]
+
+
+def in_doubt(k: int, pairs: list[tuple[int, int]], per: int = 40, border: int = 12) -> Tensor:
+    """Sure images of each of k clusters, and images in doubt between these pairs; always as many rows."""
+    unit_rows = torch.eye(k)
+    rows = [unit_rows.repeat_interleave(per * 12 // k, 0)]
+    rows += [((unit_rows[a] + unit_rows[b]) / 2).repeat(border, 1) for a, b in pairs]
+    said = torch.cat(rows)
+    return torch.cat([said, said[: 12 * per + 12 * border - len(said)]])
+
+
+def test_heads_say_which_clusters_are_one_class() -> None:
+    halves, whole = in_doubt(4, [(0, 1), (2, 3)]), in_doubt(4, [])
+    said = about_number(halves, [halves, halves, whole], [])
+    assert said["n_new"] == 2
+    assert [merge[:2] for merge in said["order"][:2]] == [[0, 1], [2, 3]]
+    assert said["mixed"] == []
+    assert about_number(halves, [whole, whole, halves], [])["n_new"] == 4  # most heads see four
+    assert about_number(halves, [torch.full_like(halves, 0.25)] * 3, [])["n_new"] is None
+
+
+def test_over_clustering_heads_say_which_clusters_hold_several() -> None:
+    answers = in_doubt(2, [])
+    # clusters 0 to 2 lie in cluster 0; 3 and the halves 4 and 5 of one class in cluster 1
+    finer = in_doubt(6, [(4, 5)])
+    said = about_number(answers, [answers] * 2, [finer] * 3)
+    assert (said["n_new"], said["mixed"]) == (5, [0, 1])
+    thirds = in_doubt(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)])
+    assert about_number(answers, [answers] * 2, [thirds] * 3)["n_new"] == 2
+    assert about_number(answers, [answers] * 2, [])["n_new"] == 2
+
+
+@torch.no_grad()
+def test_every_head_of_every_network_is_asked() -> None:
+    recipe = Recipe(
+        model=Model("small", 4, head="cosine"),
+        joint=Joint(objective="swap", swap=Swap(heads=2, hidden=8, projection=4)),
+    )
+    nets = []
+    for seed in range(2):
+        with seeded(seed):
+            net = build(recipe.model, channels=1, size=8)
+            joint_method(recipe, 0, 3).prepare(net)
+        nets.append(net.eval())
+    images = torch.randint(0, 256, (1500, 8, 8, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    whole = Consensus(nets, torch.arange(3).expand(2, 2, 3))
+    mode = Mode.of("cpu")
+    found = [*said_by_heads(whole, "over", whole(images).features, mode)]
+    expected = torch.cat([net.head("over", net.features(to_float(images))).softmax(2) for net in nets])
+    torch.testing.assert_close(torch.stack(found), expected)
+    assert [*said_by_heads(nets[0], "known", nets[0](images).features, mode)] == []

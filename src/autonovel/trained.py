@@ -108,6 +108,20 @@ def answer_together(
     return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
 
 
+@torch.no_grad()
+def said_by_heads(net: Net | Consensus, kind: str, features: Tensor, mode: Mode) -> Iterator[Tensor]:
+    """Probabilities (n, clusters) that each head of this kind, of each network, gives to images with these features (n, d).
+
+    The features are those of :class:`Answers`: of several networks, all of them side by side.
+    """
+    net.eval()
+    nets = [net] if isinstance(net, Net) else [one for one in net.nets if isinstance(one, Net)]
+    for one, own in zip(nets, features.split([one.n_features for one in nets], 1), strict=True):
+        if kind in one.heads:
+            parts = [one.head(kind, part.to(mode.device)).softmax(2) for part in own.split(AT_ONCE)]
+            yield from torch.cat(parts, 1)
+
+
 @dataclass(frozen=True)
 class Trained:
     """A finished run, ready to answer.

@@ -31,13 +31,14 @@ from autonovel.outcome import number_found, read_estimate, summarise, write_esti
 from autonovel.probes import estimate_from, plan_probes
 from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
+from autonovel.runs.merging import MERGING
 from autonovel.runs.weights import StageCheckpoint
 from autonovel.scoring import score
 from autonovel.settings import Recipe
 from autonovel.settle import is_pretrained
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
-from autonovel.trained import Answers, Trained, answer_together
-from autonovel.verdict import judge_pile, read_pile_answer, write_pile_answer
+from autonovel.trained import Answers, Trained, answer_together, said_by_heads
+from autonovel.verdict import Verdict, about_number, judge_pile, read_pile_answer, write_pile_answer
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
@@ -141,11 +142,27 @@ class Walk:
                 summary |= score(
                     self.data, self.truth, verdict.place, verdict.probability, before, trained, self.job.seed
                 )
+        summary |= self._about_number(whole, found, verdict)
         self.run.write_array("features-labelled.npy", known.numpy().astype(np.float16))
         if self.mode.world.first:
             judge.write(self.run)
         summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}
         write_outcome(self.run, self.data, found, verdict, summary)
+
+    def _about_number(self, whole: Net | Consensus, found: Answers, verdict: Verdict) -> dict[str, Any]:
+        """What the heads say about the number of new classes, kept in the folder; the part of it for the summary."""
+        method = self.stages[-1].method
+        if method is None or not method.doubts or found.new is None:
+            return {}
+        rows = torch.from_numpy(verdict.place >= self.data.n_known)
+        with not_captured(self.mode.device):
+            new, over = (
+                [head[rows.to(head.device)] for head in said_by_heads(whole, kind, found.features, self.mode)]
+                for kind in ("new", "over")
+            )
+            said = about_number(found.new[rows].to(self.mode.device), new, over)
+        self.run.write_json(MERGING, said)
+        return {"n_new_by_heads": said["n_new"]}
 
     def _is_mixed(self, known: Tensor, labels: Tensor, pile: Tensor) -> bool:
         """Whether an answer may be a known class: as the recipe says, or as the features do; a method may have said so."""

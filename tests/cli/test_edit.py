@@ -81,7 +81,9 @@ def test_images_move_and_clusters_are_regrouped(finished: Path, call: Call) -> N
     [
         (["name", 99, "heron"], "99"),
         (["name", 0, ""], "name"),
-        (["merge", 0], "OTHERS is missing"),
+        (["merge", 0], "Name two clusters or more to merge"),
+        (["merge", 0, 1, "--suggested"], "--suggested"),
+        (["merge", "--suggested"], "name the clusters to merge"),
         (["merge", 0, 0], "0"),
         (["split", 0, "--into", 1], "1"),
         (["move", 0, "nowhere.jpg"], "nowhere.jpg"),

@@ -12,6 +12,7 @@ from typing import Any
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
 from autonovel.cli.results import print_changes
+from autonovel.errors import InputError, option
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,20 @@ class Name(EditVerb):
 class Merge(EditVerb):
     """Make one cluster out of two or more; the first one keeps its number and name."""
 
-    cluster: Positional[int]
-    """The cluster that the others join."""
-    others: Positional[tuple[int, ...]]
-    """The clusters that join it."""
+    clusters: Positional[tuple[int, ...]] = ()
+    """The cluster that the others join, and the others."""
+    suggested: bool = False
+    """Merge those that look like one class to the network itself, in place of naming them; one undo takes all of it back."""
 
     def do(self) -> None:
         """Merge them."""
+        if self.suggested == bool(self.clusters) or len(self.clusters) == 1:
+            raise InputError(f"Name two clusters or more to merge, or give {option('suggested')} and name none.")
         with self.edited() as run:
-            run.merge(self.cluster, *self.others)
+            if self.suggested:
+                run.merge_suggested()
+            else:
+                run.merge(*self.clusters)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def print_result(run: Any, *, json: bool = False) -> None:
     _print_table(run)
     if run.edits and "acc_new" in run.summary:
         print("The scores are those of the clusters as they were found, before anything was changed:")
-    for line in (*_scores(run.summary), *_continued(run.summary), _made_with(run), *_files(run)):
+    for line in (*_scores(run.summary), *_number(run), *_continued(run.summary), _made_with(run), *_files(run)):
         print(line)
 
 
@@ -103,6 +103,16 @@ def _scores(summary: dict[str, Any]) -> Iterator[str]:
             yield f"test split, {rule} matching: {'  '.join(shown)}"
 
 
+def _number(run: Any) -> Iterator[str]:
+    """What the heads say about the number of clusters, where they do not agree with it."""
+    n, groups = run.summary.get("n_new_by_heads"), run.suggested
+    if groups:
+        sets = "; ".join(" and ".join(map(str, group)) for group in groups)
+        yield f"The network tells only about {n} new classes apart: clusters {sets} look like one class each"
+    elif n is not None and n > run.summary["n_new"]:
+        yield f"The network tells about {n} new classes apart, more than there are clusters"
+
+
 def _continued(summary: dict[str, Any]) -> Iterator[str]:
     """For the next round, what it took from the run before."""
     if before := summary.get("continued_from"):
@@ -125,6 +135,8 @@ def _files(run: Any) -> Iterator[str]:
     folder = shlex.quote(str(run.path))
     lines = {text: str(run.path / name) for name, text in FILES.items() if run.has(name)}
     lines["Look at them and correct them"] = f"autonovel browse {folder}"
+    if run.suggested:
+        lines["Merge what looks like one class"] = f"autonovel merge {folder} --suggested"
     lines["Give one a name"] = f"autonovel name {folder} {first} NAME"
     width = max(map(len, lines)) + 1
     for text, value in lines.items():

@@ -1,76 +1,101 @@
-"""Clusters of one network as a graph: which of them are one class, and what all of its heads say together.
+"""Clusters of one head as a graph: which of them are one class, and which hold several.
 
-A head gives each image a probability for each of its clusters. Two clusters are linked by the images that could be in either.
+A head gives each image a probability for each cluster. Two clusters are linked by the images that could be in either: halves
+of one class have many of them, since nothing in the images says where one half ends; different classes have few, once the
+head has learned to tell them apart. Where it has not, this tells nothing, and that shows too: then even the most different
+parts of the pile have images between them.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.kmeans import kmeans
-from autonovel.maths.silhouette import silhouette
 
-SAMPLE = 2_000
-"""Images whose silhouettes are averaged; each is compared with all others."""
+POSSIBLE = 0.2
+"""An image could be in every cluster that has at least this probability."""
+
+ONE_CLASS = 0.1
+"""Two clusters are taken for one class where this share of the images of the smaller one could be in either."""
+
+UNLEARNED = 0.05
+"""With such a share of images between the two most different parts of the pile, a head cannot tell classes apart."""
+
+PART = 0.25
+"""A class that has this share of a cluster is a part of it."""
 
 
-def merging_order(probabilities: Tensor) -> list[tuple[int, int]]:
-    """In which order clusters belong together, as (into, from) pairs, by the probabilities (n, k) of one head.
+class Merge(NamedTuple):
+    """Two clusters that belong together; ``between`` counts the images that could be in either, for one of the smaller."""
 
-    Again and again the two are merged whose columns of probabilities have the largest cosine; the merged cluster has the sum
-    of both, and the smaller number. The order ends with one cluster.
+    into: int
+    other: int
+    between: float
+
+
+def merging_order(probabilities: Tensor) -> list[Merge]:
+    """In which order clusters belong together, by the probabilities (n, k) that one head gives to images; all k - 1 merges.
+
+    Again and again those two are merged that have most images between them, for the size of the smaller one. A merged
+    cluster has the sum of the probabilities, and the smaller number.
     """
-    shared = probabilities.double().T @ probabilities.double()
-    alive = list(range(len(shared)))
+    columns = probabilities.float().clone()
+    alive = list(range(columns.shape[1]))
+    sizes = torch.bincount(columns.argmax(1), minlength=len(alive)).double()
+    possible = (columns >= POSSIBLE).float()
+    shared = (possible.T @ possible).double()
     order = []
     while len(alive) > 1:
-        part = shared[alive][:, alive]
-        length = part.diagonal().clamp(min=1e-300).sqrt()
-        cosine = (part / (length[:, None] * length)).tril(-1)
-        place = int(cosine.argmax()) if cosine.any() else len(alive)  # clusters that share nothing: the first two
-        first, second = sorted((alive[place // len(alive)], alive[place % len(alive)]))
-        shared[first] += shared[second].clone()
-        shared[:, first] += shared[:, second].clone()
-        alive.remove(second)
-        order.append((first, second))
+        smaller = torch.minimum(sizes[alive][:, None], sizes[alive]).clamp(min=1)
+        between = shared[alive][:, alive] / smaller
+        between[torch.ones_like(between, dtype=torch.bool).tril()] = -1  # so that into is the smaller number
+        place = int(between.argmax())
+        share, into, other = float(between.max()), alive[place // len(alive)], alive[place % len(alive)]
+        columns[:, into] += columns[:, other]
+        possible[:, into] = (columns[:, into] >= POSSIBLE).float()
+        shared[into] = shared[:, into] = (possible.T @ possible[:, into]).double()
+        sizes[into] += sizes[other]
+        alive.remove(other)
+        order.append(Merge(into, other, share))
     return order
 
 
-def merged(order: Sequence[tuple[int, int]], left: int) -> Tensor:
+def number_left(order: Sequence[Merge]) -> int | None:
+    """How many classes are left when clusters are merged in this order as long as they seem to be one class.
+
+    None where the head cannot tell classes apart, or all would be one.
+    """
+    if not order or order[-1].between >= UNLEARNED:
+        return None
+    return len(order) + 1 - next(done for done, merge in enumerate(order) if merge.between < ONE_CLASS)
+
+
+def number_by_heads(orders: Sequence[Sequence[Merge]]) -> int | None:
+    """The median of what several heads say, of two in the middle the larger; None where half of them cannot tell."""
+    numbers = [number for order in orders if (number := number_left(order)) is not None]
+    return statistics.median_high(numbers) if 2 * len(numbers) > len(orders) else None
+
+
+def merged(order: Sequence[Merge], left: int) -> Tensor:
     """int64 (k,): for each of the k clusters of a merging order, the cluster that it is a part of when `left` are left."""
     k = len(order) + 1
     if not 1 <= left <= k:
         raise InputError(f"{k} clusters cannot be merged into {left}; ask for 1 to {k}.")
     to = torch.arange(k)
-    for into, other in order[: k - left]:
-        to[to == other] = into
+    for merge in order[: k - left]:
+        to[to == merge.other] = merge.into
     return to
 
 
-def silhouettes_by_number(
-    points: Tensor, clusters: Tensor, order: Sequence[tuple[int, int]], *, seed: int = 0
-) -> dict[int, float]:
-    """The silhouette among `points` (n, d) of the `clusters` (n,) when so many of them are left, from 2 to all."""
-    numbers = range(2, len(order) + 2)
-    labels = torch.stack([merged(order, left).to(clusters.device)[clusters] for left in numbers])
-    found = silhouette(points, labels, sample=SAMPLE, seed=seed).score
-    return dict(zip(numbers, found.nan_to_num(-1.0).tolist(), strict=True))
-
-
-def common_groups(heads: Tensor, k: int, *, seed: int = 0) -> Tensor:
-    """int64 (n,): `k` groups of images by what several heads (heads, n, clusters) say of them together.
-
-    Images and clusters of all heads are the two sides of a graph, whose links are probabilities. The groups are those of
-    k-means in its first k singular directions, rows of length 1 (spectral clustering).
-    """
-    links = heads.double().transpose(0, 1).flatten(1) / len(heads)
-    links = links[:, links.sum(0) > 1e-9]
-    weight = links.sum(0)
-    _, vectors = torch.linalg.eigh((links.T @ links) / (weight[:, None] * weight).sqrt())
-    places = links @ (vectors[:, -k:] / weight.sqrt()[:, None])
-    places = places / places.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    return kmeans(places.float(), k, seed=seed).labels
+def holding_several(clusters: Tensor, classes: Tensor, k: int) -> list[int]:
+    """Those of the k `clusters` (n,) of which two or more of the `classes` (n,) are parts, classes that lie mostly in it."""
+    table = torch.bincount(clusters * (int(classes.max()) + 1) + classes, minlength=k * (int(classes.max()) + 1))
+    table = table.view(k, -1).double()
+    part = table >= PART * table.sum(1, keepdim=True).clamp(min=1)
+    mostly = 2 * table > table.sum(0)
+    return torch.nonzero((part & mostly).sum(1) > 1)[:, 0].tolist()

@@ -91,6 +91,8 @@ class Method(nn.Module):
     """What the result depends on: all images but no label, the labelled images alone, or both."""
     needs_number: ClassVar[bool] = False
     """Whether the number of new classes must be known."""
+    doubts: ClassVar[bool] = False
+    """Whether the probabilities of the heads "new" and "over" say where else another view of the image might be put."""
     whole_batches: ClassVar[bool] = False
     """Whether the loss makes sense only for a batch exactly as :meth:`order` composed it (an episode, say)."""
 

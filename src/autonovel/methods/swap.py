@@ -53,6 +53,8 @@ class Swapped(JointObjective):
     assignment to the new classes. Several heads learn side by side, each with a partner that has more clusters.
     """
 
+    doubts = True
+
     def check(self, shape: tuple[int, ...]) -> None:
         """Each view needs another one to predict; shares are shares, and a queue holds a batch."""
         swap = self.settings.swap

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from autonovel.report.clusters import Shown
 from autonovel.runs.folder import Run
+from autonovel.runs.merging import Merging, read_merging
 
 Floats = npt.NDArray[np.float32]
 
@@ -230,7 +231,11 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
 
 
 def _about_pairs(run: Run, new: Sequence[Shown]) -> list[Finding]:
+    """Clusters that look like one class, or hold several: what the heads say, or else what the features do."""
     full = [cluster for cluster in new if cluster.size]
+    said = read_merging(run)
+    if said is not None and said.n_new is not None:
+        return _about_number(run, full, said)
     pairs = alike_pairs(run.features, full) if len(full) > 1 else []
     return [
         Finding(
@@ -240,6 +245,35 @@ def _about_pairs(run: Run, new: Sequence[Shown]) -> list[Finding]:
         )
         for _, a, b in pairs[:5]
     ]
+
+
+def _about_number(run: Run, new: Sequence[Shown], said: Merging) -> list[Finding]:
+    shown = {cluster.number: cluster for cluster in new}
+    groups = [[shown[n] for n in group if n in shown] for group in run.suggested]
+    found = [
+        Finding(
+            "warning",
+            f"{_names(group)} look like one class to the network; compare them, and merge them if they are "
+            "(autonovel merge --suggested merges all such clusters).",
+            tuple(cluster.number for cluster in group),
+        )
+        for group in groups
+        if len(group) > 1
+    ]
+    machine = run.machine.group  # it was said of clusters as they were found
+    mixed = [
+        shown[n] for n in said.mixed if n in shown and np.array_equal(shown[n].members, np.flatnonzero(machine == n))
+    ]
+    if mixed:
+        found.append(
+            Finding(
+                "warning",
+                f"The network tells about {said.n_new} new classes apart, more than there are clusters; look for several in "
+                f"{_names(mixed)}.",
+                tuple(cluster.number for cluster in mixed),
+            )
+        )
+    return found
 
 
 def _about_doubt(new: Sequence[Shown]) -> list[Finding]:

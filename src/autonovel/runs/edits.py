@@ -16,6 +16,7 @@ import numpy.typing as npt
 from autonovel.errors import InputError, TrainingError
 from autonovel.runs.files import RunFiles
 from autonovel.runs.journal import JOURNAL, Entry, open_journal
+from autonovel.runs.merging import Merging, still_to_merge
 from autonovel.runs.state import State, apply, replay, standing, usual_name
 from autonovel.runs.tree import divide, divide_by_tree
 
@@ -131,6 +132,23 @@ def merge(state: State, clusters: Sequence[int]) -> Entry:
     if len({into, *others}) < len(clusters):
         raise InputError(f"A cluster cannot be merged with itself ({', '.join(map(str, clusters))}); name each once.")
     return {"do": "merge", "into": into, "clusters": others}
+
+
+def merge_suggested(state: State, said: Merging | None, machine: npt.NDArray[np.int64]) -> Entry:
+    """Put together what the heads take for one class, as one edit; the first of each group keeps its number and name."""
+    if said is None:
+        raise InputError("This run suggests nothing, since only objective swap does; name the clusters to merge.")
+    groups = still_to_merge(said, machine, state)
+    if not groups:
+        raise InputError(
+            "No clusters look like one class to the heads of this run; name those to merge, if there are any."
+        )
+    new = [number for number, mark in state.marks.items() if mark.kind == "new"]
+    clusters = np.where(np.isin(state.group, new), state.group, -1)
+    for into, *others in groups:
+        clusters[np.isin(clusters, others)] = into
+    left = sorted(set(new) - {other for _, *others in groups for other in others})
+    return {"do": "regroup", "k": len(left), "numbers": left, "kept": left, "clusters": clusters.tolist()}
 
 
 def split(state: State, cluster: int, k: int, features: npt.NDArray[np.floating]) -> Entry:

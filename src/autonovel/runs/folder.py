@@ -20,6 +20,7 @@ from autonovel.runs import edits as verbs
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
 from autonovel.runs.files import RunFiles, check_format
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
+from autonovel.runs.merging import read_merging, still_to_merge
 from autonovel.runs.state import Cluster, State, first_state
 from autonovel.runs.thumbnails import Thumbnails
 
@@ -175,6 +176,12 @@ class Run(RunFiles):
         return self.state.given_names
 
     @property
+    def suggested(self) -> list[list[int]]:
+        """Groups of clusters that look like one class to the heads of the network, and are not merged yet."""
+        said = read_merging(self)
+        return [] if said is None else still_to_merge(said, self.machine.group, self.state)
+
+    @property
     def typicality(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled,) how close each image is to the centre of its cluster; the closest has 1."""
         state = self.state
@@ -212,6 +219,14 @@ class Run(RunFiles):
     def merge(self, first: int, second: int, *more: int, after: int | None = None) -> Run:
         """Put clusters together; the first one keeps its number and its name."""
         return self._edit(after, lambda state: verbs.merge(state, (first, second, *more)))
+
+    def merge_suggested(self, *, after: int | None = None) -> Run:
+        """Put together the clusters that look like one class to the heads of the network, all of them in one edit.
+
+        :attr:`suggested` says which; runs with objective swap know. docs/swap.md says when to believe it.
+        """
+        said, machine = read_merging(self), self.machine.group
+        return self._edit(after, lambda state: verbs.merge_suggested(state, said, machine))
 
     def split(self, cluster: int, k: int = 2, *, after: int | None = None) -> Run:
         """Divide a cluster into k by its features; the largest part keeps number and name."""

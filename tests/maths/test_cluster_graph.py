@@ -1,0 +1,108 @@
+"""Which clusters are one class, against loops."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from autonovel.errors import InputError
+from autonovel.maths.cluster_graph import (
+    ONE_CLASS,
+    POSSIBLE,
+    UNLEARNED,
+    Merge,
+    holding_several,
+    merged,
+    merging_order,
+    number_by_heads,
+    number_left,
+)
+
+
+def slow_order(probabilities: np.ndarray) -> list[tuple[int, int, float]]:
+    """Image by image, pair by pair."""
+    members = {c: [c] for c in range(probabilities.shape[1])}
+    answers = [int(row.argmax()) for row in probabilities]
+    order = []
+    while len(members) > 1:
+        found = []
+        for a in members:
+            for b in members:
+                if a < b:
+                    sums = [
+                        [sum((np.float32(row[c]) for c in members[x]), np.float32(0)) for x in (a, b)]
+                        for row in probabilities
+                    ]
+                    either = sum(min(pair) >= POSSIBLE for pair in sums)
+                    smaller = min(sum(answer in members[x] for answer in answers) for x in (a, b))
+                    found.append((either / max(1, smaller), a, b))
+        share, a, b = max(found, key=lambda entry: (entry[0], -entry[1], -entry[2]))
+        members[a] += members.pop(b)
+        order.append((a, b, share))
+    return order
+
+
+@given(n=st.integers(1, 12), k=st.integers(1, 5), sharp=st.sampled_from([0.0, 1.0, 4.0]), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_the_order_is_that_of_loops(n: int, k: int, sharp: float, seed: int) -> None:
+    scores = torch.randn(n, k, generator=torch.Generator().manual_seed(seed))
+    said = (sharp * scores).softmax(1)
+    assert [(into, other, pytest.approx(share)) for into, other, share in merging_order(said)] == slow_order(
+        said.numpy()
+    )
+
+
+def line(parts: list[tuple[int, int]], per: int = 100, border: int = 30) -> Tensor:
+    """Sure images of each cluster, and for each of these pairs images that are in doubt between the two."""
+    k = max(max(pair) for pair in parts) + 1
+    rows = [torch.eye(k).repeat_interleave(per, 0)]
+    rows += [(torch.eye(k)[a] + torch.eye(k)[b]).mul(0.5).repeat(border, 1) for a, b in parts]
+    return torch.cat(rows)
+
+
+def test_halves_are_merged_and_classes_are_not() -> None:
+    said = line([(0, 3), (1, 4), (2, 5)])
+    order = merging_order(said)
+    assert {(merge.into, merge.other) for merge in order[:3]} == {(0, 3), (1, 4), (2, 5)}
+    assert number_left(order) == 3
+    assert merged(order, 3).tolist() == [0, 1, 2, 0, 1, 2]
+    assert merged(order, 6).tolist() == list(range(6))
+    assert merged(order, 1).tolist() == [0] * 6
+    with pytest.raises(InputError, match="cannot be merged into 7"):
+        merged(order, 7)
+    assert number_left(merging_order(torch.eye(4).repeat(20, 1))) == 4  # nothing between any two
+
+
+def test_a_head_that_has_learned_nothing_says_nothing() -> None:
+    everything = line([(0, 1), (1, 2), (0, 2)])
+    assert number_left(merging_order(everything)) is None
+    assert number_left(merging_order(torch.full((30, 4), 0.25))) is None
+    assert number_left(merging_order(torch.ones(5, 1))) is None
+    assert number_left([]) is None
+
+
+def test_heads_vote() -> None:
+    says = {n: [Merge(0, 1, ONE_CLASS)] * (6 - n) + [Merge(0, 1, 0.0)] * (n - 1) for n in range(1, 7)}
+    assert [number_left(order) for order in says.values()] == [None, 2, 3, 4, 5, 6]
+    assert number_by_heads([says[3], says[3], says[4], says[2]]) == 3
+    assert number_by_heads([says[3], says[4]]) == 4
+    cannot = [Merge(0, 1, UNLEARNED)]
+    assert number_by_heads([says[3], says[3], cannot]) == 3
+    assert number_by_heads([says[3], cannot]) is None
+    assert number_by_heads([]) is None
+
+
+@given(n=st.integers(1, 40), k=st.integers(1, 4), classes=st.integers(1, 6), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_clusters_that_hold_several_classes(n: int, k: int, classes: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    cluster, group = chance.integers(0, k, n), chance.integers(0, classes, n)
+    slow = []
+    for c in range(k):
+        inside = [group[i] for i in range(n) if cluster[i] == c]
+        parts = [g for g in set(inside) if inside.count(g) >= len(inside) / 4]
+        own = [g for g in parts if 2 * inside.count(g) > sum(1 for x in group if x == g)]
+        slow += [c] if len(own) > 1 else []
+    assert holding_several(torch.from_numpy(cluster), torch.from_numpy(group), k) == slow

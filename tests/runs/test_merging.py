@@ -1,0 +1,86 @@
+"""What heads say about the number of clusters, and what becomes of it when a person edits the run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autonovel.errors import InputError
+from autonovel.report.clusters import shown_clusters
+from autonovel.report.findings import find
+from autonovel.runs.folder import Run
+from autonovel.runs.merging import MERGING, Merging, read_merging
+from tests.runs.made import make_run
+
+GROUPS = [0] * 6 + [1] * 5 + [2] * 4 + [3] * 6 + [4] * 5 + [-1] * 3
+ORDER = [[1, 3, 0.5], [0, 4, 0.3], [0, 1, 0.02], [0, 2, 0.0]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = make_run(tmp_path / "run", GROUPS, n_new=5)
+    run.write_json(MERGING, {"order": ORDER, "n_new": 3, "mixed": []})
+    return run
+
+
+def texts(run: Run) -> list[str]:
+    return [finding.text for finding in find(run, shown_clusters(run))]
+
+
+def test_all_of_it_is_one_edit_and_the_machine_keeps_its_word(run: Run) -> None:
+    assert run.suggested == [[0, 4], [1, 3]]
+    before = run.machine.group.copy()
+    run.merge_suggested()
+    assert [(c.number, len(c.members)) for c in run.clusters if c.number >= 0] == [(0, 11), (1, 11), (2, 4)]
+    assert run.suggested == []
+    assert (run.machine.group == before).all()
+    assert len(run.edits) == 1
+    run.undo()
+    assert (run.state.group == before).all()
+    assert run.suggested == [[0, 4], [1, 3]]
+
+
+def test_names_marks_and_earlier_edits_are_respected(run: Run) -> None:
+    run.name(4, "egret").name(1, "heron").name(3, "gull")
+    assert run.suggested == [[4, 0]]  # two different names are a person's word
+    run.mark(0, "not a class")
+    assert run.suggested == []
+    run.undo().merge(4, 0)
+    assert run.suggested == []
+    run.undo().merge_suggested()
+    assert run.names == {4: "egret", 1: "heron", 3: "gull"}
+    assert len(run.state.members[4]) == 11
+    assert (run.state.group[np.array(GROUPS) == -1] == -1).all()
+
+
+def test_a_cluster_that_was_taken_apart_is_left_alone(run: Run) -> None:
+    rows = np.flatnonzero(run.machine.group == 3)
+    run.move(rows[:3].tolist(), 2)
+    assert run.suggested == [[0, 4]]
+
+
+def test_where_nothing_is_suggested(tmp_path: Path, run: Run) -> None:
+    bare = make_run(tmp_path / "bare", GROUPS, n_new=5)
+    assert read_merging(bare) is None
+    assert bare.suggested == []
+    with pytest.raises(InputError, match="only objective swap does"):
+        bare.merge_suggested()
+    for number in (None, 5, 9):
+        run.write_json(MERGING, {"order": ORDER, "n_new": number, "mixed": []})
+        with pytest.raises(InputError, match="No clusters look like one class"):
+            run.merge_suggested()
+    assert not run.edits
+    assert Merging((), None, ()).groups == []
+
+
+def test_the_report_warns(run: Run) -> None:
+    pairs = [text for text in texts(run) if "look like one class" in text]
+    assert [text.partition(" look")[0] for text in pairs] == ["“new 0” and “new 4”", "“new 1” and “new 3”"]
+    run.merge_suggested()
+    assert not any("look like one class" in text for text in texts(run))
+    run.undo()
+    run.write_json(MERGING, {"order": ORDER, "n_new": 8, "mixed": [1, 2]})
+    [mixed] = [text for text in texts(run) if "8 new classes" in text]
+    assert "“new 1” and “new 2”" in mixed
+    run.name(1, "heron").move([12], 1)  # cluster 2 has lost an image to cluster 1: these are other clusters now
+    assert not any("8 new classes" in text for text in texts(run))
