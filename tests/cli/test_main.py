@@ -78,7 +78,7 @@ def test_a_recipe_comes_from_a_file_with_its_preset(call: Call) -> None:
         ("--search joint.topk=1", "no field 'joint.topk' (did you mean joint.top_k?)"),
         ("--search joint.top-k=few", "--search joint.top_k is 'few'; give a whole number"),
         ("--search pretrain.method=rotatoin", "is 'rotatoin' (did you mean rotation?); choose among none, rotation"),
-        ("--search joint.milestones=3,4", "cannot be compared"),
+        ("--search joint.milestones=3,4", "cannot be compared; compare a field of one value."),
         ("--search joint.top-k=1 --splits 0", "--splits is 0; it must be at least 1"),
         ("--search joint.top-k=1", "There is no file or folder 'nowhere'"),
         ("--search top_k", "Say which settings to compare, for example --search joint.top-k=1,3,5"),
