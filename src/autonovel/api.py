@@ -274,7 +274,7 @@ def _pipeline(
             shorter = option("preset", "fast"), fast
     data, recipe, problems, _ = _read(given, recipe, n_new, mode, folder, reporter)
     return Pipeline(
-        data, recipe, n_new, seed, mode, reporter, problems, folder / "features", remarks=remarks or {}, shorter=shorter
+        data, recipe, n_new, seed, mode, reporter, folder / "features", remarks or {}, shorter, problems=problems
     )
 
 
