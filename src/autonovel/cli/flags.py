@@ -121,7 +121,8 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
         name = typed.replace("_", "-")
         name = short.get(name, name)
         if name not in table:
-            near = did_you_mean(name, [*table, *short])
+            negatives = "no-" in name  # else every short flag would be like one of them
+            near = did_you_mean(name, [*(n for n, (_, fixed) in table.items() if fixed is None or negatives), *short])
             raise InputError(f"There is no flag {typed}{near}; autonovel {verb} --help-all shows all of them.")
         flag, fixed = table[name]
         if flag.kind is bool and not equals:
@@ -133,6 +134,8 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
         else:
             candidates = _parts(flag.kind, value) if equals else _values(rest)
             found, used = _convert(flag, typed, candidates)
+            if flag.repeats and not flag.group and candidates and not used:
+                raise InputError(f"{typed} is '{candidates[0]}'; give {in_words(flag.kind)}.")
             # a command's own list may be typed in several parts; a field of the recipe is what was typed last
             before = given.get(flag.path, ()) if flag.repeats and not flag.group else ()
             given[flag.path] = (*before, *found) if before else found
