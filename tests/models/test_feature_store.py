@@ -229,7 +229,9 @@ def test_what_nobody_uses_for_a_month_is_removed(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(feature_store.InputError, match=r"cache folder .*file cannot be used"):
+    with pytest.raises(
+        feature_store.InputError, match=r"cache folder .*file cannot be used .*; give another as cache.$"
+    ):
         features_of(tiny(), pictures(1), device=CPU, cache=tmp_path / "file")
 
 

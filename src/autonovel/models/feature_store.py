@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from autonovel.chance import make_key
 from autonovel.data.augment import make_view, to_float
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.machine import cpu
 from autonovel.machine.ahead import ahead
 from autonovel.models.backbones import Backbone
@@ -178,7 +178,9 @@ class _Store:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(f"The cache folder {cache} cannot be used ({error.strerror or error}).") from None
+                raise InputError(
+                    f"The cache folder {cache} cannot be used ({error.strerror or error}); give another as {option('cache')}."
+                ) from None
             _remove_unused(cache)
             for file in self._folder.glob(f"*{_SUFFIX}"):
                 digests, rows = _read(file, width)

@@ -133,6 +133,11 @@ def test_class_folders_without_a_usable_image_are_not_taken_for_unlabelled_ones(
     place.refuses("no usable images in .*texts; give images that can be opened", labelled="texts")
 
 
+def test_a_table_whose_files_are_all_missing(place):
+    (place.root / "table.csv").write_text("path,label\nnot there.png,a\n")
+    place.refuses(r"no usable images in .*table.csv \(1 .*\); give images that can be opened", labelled="table.csv")
+
+
 def test_a_path_that_there_is_not(place):
     place.refuses("no file or folder .*; give the folder or table of the labelled images.$", labelled="knwon")
     place.refuses("no file or folder .*; give the folder or table of the unlabelled images.$", unlabelled="pil")

@@ -67,8 +67,9 @@ def load_parts(
         raise nothing_usable(parts, problems)
     refuse_if_too_many(problems, len(ids))
     if supervised:
-        if some_labelled and labels.count(None) == len(labels):  # every one was left out
-            raise nothing_usable(parts[:1], ())
+        none_there = not len(parts[0]) and parts[0].problems
+        if labels.count(None) == len(labels) and (some_labelled or none_there):  # every one was left out
+            raise nothing_usable(parts[:1], parts[0].problems)
         notes += _check_classes(labels, parts[0].origin)
     _check_unlabelled(labels.count(None), least, problems, parts[-1].origin)
     notes += remarks(problems, labels.count(None))
