@@ -144,7 +144,7 @@ class Bench:
 
 def _values(settings: list[str]) -> dict[str, Any]:
     """FIELD=VALUE ... as the fields of a recipe."""
-    return next(combinations(settings)) if settings else {}
+    return combinations(settings)[0]
 
 
 def main(arguments: list[str] | None = None) -> None:

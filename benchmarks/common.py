@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from autonovel.models.net import Net
 from autonovel.progress import Reporter
 from autonovel.runs.files import lock
 from autonovel.settings import Recipe
+from autonovel.tuning.search import grid
 
 
 def say(text: str) -> None:
@@ -73,15 +73,10 @@ def add_row(file: Path, row: dict[str, Any]) -> None:
         lines.write(json.dumps(row) + "\n")
 
 
-def combinations(axes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def combinations(axes: Sequence[str]) -> list[dict[str, Any]]:
     """Every combination of the values of ``path=value,value``; paths joined by ``+`` move together."""
-    names, choices = [], []
-    for axis in axes:
-        name, _, values = axis.partition("=")
-        names.append(name)
-        choices.append([_value(text) for text in values.split(",")])
-    for chosen in itertools.product(*choices):
-        yield dict(zip(names, chosen, strict=True))
+    parts = [axis.partition("=") for axis in axes]
+    return grid({name: [_value(text) for text in values.split(",")] for name, _, values in parts})
 
 
 def _value(text: str) -> Any:

@@ -21,7 +21,7 @@ from common import joint_method, known_classes, pretraining
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import Epoch, _Step, train
+from autonovel.engine import Epoch, train
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.machine.lanes import own_lane
@@ -29,6 +29,7 @@ from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.optimiser import make_optimiser
 from autonovel.recipes import get_recipe
+from autonovel.step import Step
 
 STAGES = ("rotation", "supervised", "joint", "incremental", "swap")
 
@@ -96,7 +97,7 @@ def profile(stage: str, data: ImageSet, mode: Mode) -> None:
     order = method.order(images.labels.cpu(), 0)
     optimiser = make_optimiser([p for p in net.parameters() if p.requires_grad], method.settings)
     with own_lane(mode.device, mode.world, frozen=method.settings.train_from != "all") as ahead:
-        step = _Step(net, method, images, optimiser, mode, order.shape, ahead)
+        step = Step(net, method, images, optimiser, mode, order.shape, ahead)
         step.run_epoch(order, 0, 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
             step._number.zero_()

@@ -1,9 +1,11 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from autonovel.errors import on_command_line
+from tests.small_data import write_small_cifar10
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,3 +20,9 @@ def flags_in_messages() -> Iterator[None]:
     """Messages name flags, as they do on the command line, in place of Python's arguments."""
     with on_command_line():
         yield
+
+
+@pytest.fixture(scope="session")
+def small_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ten generated images of each class of CIFAR-10, in its files."""
+    return write_small_cifar10(tmp_path_factory.mktemp("cifar"), per_class=10)

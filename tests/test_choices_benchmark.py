@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from autonovel.recipes import get_recipe
-from tests.small_data import write_small_cifar10
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import choices
@@ -17,11 +16,6 @@ from results_page import ROOT, read_rows
 TINY = (
     "model.width=4 model.size=8 pretrain.epochs=1 pretrain.batch=64 supervised.epochs=1 joint.epochs=1 joint.batch=64"
 )
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_small_cifar10(tmp_path_factory.mktemp("cifar"), per_class=10)
 
 
 def measure(root: Path, folder: Path, *arguments: str) -> list[dict]:
@@ -40,16 +34,16 @@ def measure(root: Path, folder: Path, *arguments: str) -> list[dict]:
 
 
 def test_rows_share_their_first_stages_and_the_same_command_continues(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
-        measure(root, tmp_path, "pairs", "--only", "rank", "--prepare") == []
+        measure(small_cifar, tmp_path, "pairs", "--only", "rank", "--prepare") == []
     )  # trains what is shared, writes no line
-    first = measure(root, tmp_path, "pairs", "--only", "rank", "nearest")
+    first = measure(small_cifar, tmp_path, "pairs", "--only", "rank", "nearest")
     assert [row["row"] for row in first] == ["rank", "nearest"]
     assert first[0]["seconds"]["pretrain"] == first[1]["seconds"]["pretrain"]  # the same training, taken over
     assert first[0]["seconds"]["supervised"] == first[1]["seconds"]["supervised"]
-    both = measure(root, tmp_path, "pairs", "depth", "--only", "nearest", "heads")
+    both = measure(small_cifar, tmp_path, "pairs", "depth", "--only", "nearest", "heads")
     assert [row["run"] for row in both] == ["pairs rank", "pairs nearest", "depth heads"]
     assert both[2]["seconds"]["pretrain"] == first[0]["seconds"]["pretrain"]
     assert "pairs nearest: in " in capsys.readouterr().out
@@ -61,12 +55,12 @@ def test_rows_share_their_first_stages_and_the_same_command_continues(
 
 
 def test_a_row_of_pre_training_has_raw_features_and_speed_and_a_failure_leaves_the_others_alone(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "start-rotation-fast-seed0").write_text("in the way")
     with pytest.raises(SystemExit):
-        measure(root, tmp_path, "pretraining", "--only", "rotation", "simclr")
+        measure(small_cifar, tmp_path, "pretraining", "--only", "rotation", "simclr")
     assert "FAILED pretraining rotation" in capsys.readouterr().out
     [row] = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert (row["row"], row["paper"], row["paper_raw"]) == ("simclr", 89.0, 84.7)
@@ -87,9 +81,9 @@ def test_each_row_changes_what_it_is_named_for() -> None:
     assert deep.supervised.train_from == deep.joint.train_from == "all"
 
 
-def test_a_row_that_there_is_not_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_row_that_there_is_not_is_refused(small_cifar: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
-        measure(root, tmp_path, "pairs", "--only", "ranks")
+        measure(small_cifar, tmp_path, "pairs", "--only", "ranks")
 
 
 def test_the_page_is_current() -> None:

@@ -13,7 +13,7 @@ import torch
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
-from autonovel.engine import Epoch, State, train
+from autonovel.engine import Epoch, train
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.machine import lanes
 from autonovel.machine.device import COMPILE_FROM, Mode
@@ -23,6 +23,7 @@ from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
 from autonovel.recipes import get_recipe
 from autonovel.settings import Augment, Model, Recipe, Swap
+from autonovel.step import State
 from tests.tiny import joint_method, known_classes, pretraining
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")

@@ -291,12 +291,16 @@ def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str,
     ("change", "sentence"),
     [
         ({"n_new": 1}, "--n-new is 1; there must be at least 2"),
-        ({"n_new": 101}, "100 unlabelled images, fewer than the 101"),
+        (
+            {"n_new": 101},
+            "100 unlabelled images, fewer than the 101 new classes to find; give --n-new 100 or less, or more",
+        ),
         ({"top_k": 500}, "top_k is 500, but features have 32 components"),
         ({"train_from": "layer9"}, "no block 'layer9'"),
         ({"epochs": 0, "objective": "swap"}, None),
         ({"batch": 1}, "--joint.batch is 1"),
-        ({"lr": -1.0}, "--joint.lr is -1.0"),
+        ({"lr": -1.0}, "--joint.lr is -1.0; give a number above 0"),
+        ({"lr": float("inf")}, "--joint.lr is inf; give a number above 0"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_training(
@@ -346,7 +350,7 @@ def test_too_few_images_to_count_classes_in(cifar) -> None:
 def test_the_number_of_clusters_is_called_by_its_flag(cifar) -> None:
     images, _ = cifar
     nothing_known = replace(images, labels=np.full(len(images), -1), class_names=())
-    with pytest.raises(InputError, match="--k .* is 1; there must be at least 2"):
+    with pytest.raises(InputError, match="^--k is 1; there must be at least 2"):
         Pipeline(nothing_known, small_recipe(), 1)
 
 

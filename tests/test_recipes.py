@@ -271,7 +271,7 @@ def test_unknown_names_are_refused() -> None:
         get_recipe("cifar11")
     with pytest.raises(InputError, match="no preset 'slow'; choose one of paper, reference, fast"):
         get_recipe("cifar10", "slow")
-    with pytest.raises(InputError, match="Recipe has no setting 'colour'"):
+    with pytest.raises(InputError, match="Recipe has no setting 'colour'; it has name, preset, method, "):
         from_dict(Recipe, {"colour": 1})
     with pytest.raises(InputError, match="Swap has no setting 'head'"):
         from_dict(Recipe, {"joint": {"swap": {"head": 2}}})
@@ -339,10 +339,23 @@ def test_a_field_that_there_is_not_is_refused(path: str, hint: str) -> None:
         with_fields(Recipe(), {path: 1})
 
 
-@pytest.mark.parametrize(("path", "value"), [("joint.epochs", "x"), ("model.size", "16"), ("joint.lr", None)])
-def test_a_value_that_a_field_cannot_hold_is_refused(path: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"The field {path} of a recipe cannot be"):
+@pytest.mark.parametrize(
+    ("path", "value", "give"),
+    [
+        ("joint.epochs", "x", "a whole number"),
+        ("model.size", "16", "a whole number"),
+        ("joint.lr", None, "a number"),
+        ("pile", "old", "new, mixed or auto"),
+        ("joint.incremental", 1, "true or false"),
+        ("joint.milestones", 5, "any number of whole numbers"),
+        ("joint.augment.area", (0.1,), "2 numbers"),
+        ("estimate.size_range", 5, "2 whole numbers or None"),
+    ],
+)
+def test_a_value_that_a_field_cannot_hold_is_refused(path: str, value: object, give: str) -> None:
+    with pytest.raises(InputError) as caught:
         with_fields(Recipe(), {path: value})
+    assert str(caught.value) == f"The field {path} of a recipe cannot be {value!r}; give {give}."
 
 
 def test_what_only_looks_like_a_field_is_none() -> None:
@@ -360,19 +373,22 @@ def test_a_recipe_is_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (None, "cannot be read .No such file or directory"),
+        (None, r"cannot be read \(No such file or directory\); give a file .* or the name of a recipe.$"),
         ("{", "cannot be read .it is no JSON"),
-        ("[1]", "must hold the fields of a recipe by name"),
-        ('{"colour": 1}', "Recipe has no setting 'colour'"),
-        ('{"joint": 3}', "The setting joint of Recipe cannot be 3"),
-        ('{"joint": {"epochs": "many"}}', "The setting epochs of Joint cannot be 'many'"),
+        ("[1]", r"must hold the fields of a recipe by name, as Recipe.to_dict gives them.$"),
+        ('{"colour": 1}', "Recipe has no setting 'colour'; it has name, preset, method, "),
+        ('{"joint": {"epoch": 1}}', r"Joint has no setting 'epoch' \(did you mean epochs\?\); it has "),
+        ('{"joint": 3}', "The setting joint of Recipe cannot be 3; give its settings by name.$"),
+        ('{"joint": {"epochs": "many"}}', "The setting epochs of Joint cannot be 'many'; give a whole number.$"),
         ('{"joint": {"epochs": null}}', "epochs of Joint cannot be None"),
         ('{"joint": {"epochs": true}}', "epochs of Joint cannot be True"),
         ('{"joint": {"epochs": 1.5}}', "epochs of Joint cannot be 1.5"),
-        ('{"joint": {"augment": {"area": "x"}}}', "area of Augment cannot be 'x'"),
+        ('{"joint": {"augment": {"area": "x"}}}', "area of Augment cannot be 'x'; give 2 numbers.$"),
         ('{"joint": {"augment": {"area": [0.1]}}}', "area of Augment cannot be"),
-        ('{"pile": "old"}', "pile of Recipe cannot be 'old'"),
-        ('{"method": 5}', "method of Recipe cannot be 5"),
+        ('{"pile": "old"}', "pile of Recipe cannot be 'old'; give new, mixed or auto.$"),
+        ('{"estimate": {"size_range": 5}}', "size_range of Estimate cannot be 5; give 2 whole numbers or null.$"),
+        ('{"joint": {"nesterov": 0}}', "nesterov of Joint cannot be 0; give true or false.$"),
+        ('{"method": 5}', "method of Recipe cannot be 5; give a text.$"),
         ('{"name": {"a": 1}}', "name of Recipe cannot be"),
         ("[" * 100_000, "cannot be read .it is no JSON"),
     ],

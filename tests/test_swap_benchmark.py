@@ -9,7 +9,6 @@ import pytest
 
 from autonovel.runs.folder import load
 from autonovel.runs.merging import read_merging
-from tests.small_data import write_small_cifar10
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import swap
@@ -19,20 +18,15 @@ TINY = (
 )
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_small_cifar10(tmp_path_factory.mktemp("cifar"), per_class=10)
-
-
 def lines_of(root: Path, folder: Path, *arguments: str) -> list[dict]:
     places = ["--root", str(root), "--unverified", "--out", str(folder / "out.jsonl"), "--work", str(folder / "runs")]
     swap.main([*places, "--device", "cpu", "--epochs", "0", "1", "1", *arguments])
     return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
 
 
-def test_each_variant_is_a_line_and_the_first_stages_are_shared(root: Path, tmp_path: Path) -> None:
+def test_each_variant_is_a_line_and_the_first_stages_are_shared(small_cifar: Path, tmp_path: Path) -> None:
     more = f"{TINY} joint.swap.divergence=0.2 joint.swap.divergence_bound=-8"
-    plain, apart, wrong = lines_of(root, tmp_path, "--variant", TINY, more, "joint.swap.balance=2")
+    plain, apart, wrong = lines_of(small_cifar, tmp_path, "--variant", TINY, more, "joint.swap.balance=2")
     assert "divergence" not in plain["losses"]
     assert apart["losses"]["divergence"] < 0
     assert plain["seconds"]["supervised"] == apart["seconds"]["supervised"]  # the same training, taken over
@@ -45,21 +39,21 @@ def test_each_variant_is_a_line_and_the_first_stages_are_shared(root: Path, tmp_
         assert row["recall"] == pytest.approx(np.diag(table) / 10)
 
 
-def test_uneven_sizes_and_hidden_known_classes(root: Path, tmp_path: Path) -> None:
-    [uneven] = lines_of(root, tmp_path / "a", "--variant", TINY, "--sizes", "10,8,6,4,2")
+def test_uneven_sizes_and_hidden_known_classes(small_cifar: Path, tmp_path: Path) -> None:
+    [uneven] = lines_of(small_cifar, tmp_path / "a", "--variant", TINY, "--sizes", "10,8,6,4,2")
     assert [sum(row) for row in uneven["confusion"]] == [10, 8, 6, 4, 2]
-    [hidden] = lines_of(root, tmp_path / "b", "--variant", TINY, "--hide", "2,3")
+    [hidden] = lines_of(small_cifar, tmp_path / "b", "--variant", TINY, "--hide", "2,3")
     assert len(hidden["sizes"]) == 7
     assert sum(hidden["sizes"]) == 70
     assert np.array(hidden["confusion"]).sum() == 20  # only the hidden known classes are scored
     [alone] = lines_of(
-        root, tmp_path / "c", "--variant", TINY, "--hide", "2,3", "--alone", "--keep", str(tmp_path / "k")
+        small_cifar, tmp_path / "c", "--variant", TINY, "--hide", "2,3", "--alone", "--keep", str(tmp_path / "k")
     )
     assert (len(alone["sizes"]), sum(alone["sizes"])) == (2, 20)
 
 
-def test_another_number_of_clusters_and_what_is_kept(root: Path, tmp_path: Path) -> None:
-    [row] = lines_of(root, tmp_path, "--variant", TINY, "--n-new", "8", "--keep", str(tmp_path / "kept"))
+def test_another_number_of_clusters_and_what_is_kept(small_cifar: Path, tmp_path: Path) -> None:
+    [row] = lines_of(small_cifar, tmp_path, "--variant", TINY, "--n-new", "8", "--keep", str(tmp_path / "kept"))
     assert (row["asked"], len(row["sizes"]), len(row["acc_by_head"])) == (8, 8, 2)
     right = [name for name in row["numbers"] if name.endswith("right_number")]
     assert right

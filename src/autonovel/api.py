@@ -32,7 +32,7 @@ from autonovel.runs.thumbnails import SIDE as THUMBNAIL
 from autonovel.settings import Recipe
 from autonovel.settle import Facts, packaged_network, settle
 from autonovel.tuning.result import Tuned
-from autonovel.tuning.search import Search, combinations
+from autonovel.tuning.search import Search, to_compare
 from autonovel.tuning.tasks import choose_splits, how_many_to_hide
 from autonovel.tuning.tasks import hide as hide_classes
 
@@ -205,7 +205,7 @@ def tune(
     )
     shown = reporter if reporter is not None else make_reporter(verbose)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
-    values = combinations(search, trials, seed)
+    values = to_compare(search, trials, seed)
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
     given = _given(labelled, unlabelled)
@@ -274,7 +274,7 @@ def _pipeline(
             shorter = option("preset", "fast"), fast
     data, recipe, problems, _ = _read(given, recipe, n_new, mode, folder, reporter)
     return Pipeline(
-        data, recipe, n_new, seed, mode, reporter, problems, folder / "features", remarks=remarks or {}, shorter=shorter
+        data, recipe, n_new, seed, mode, reporter, folder / "features", remarks or {}, shorter, problems=problems
     )
 
 

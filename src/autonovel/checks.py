@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError, option
 from autonovel.settings import Recipe
@@ -13,14 +15,15 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     if n_new is not None and n_new < 2:
         raise InputError(f"{_flag(data)} is {n_new}; there must be at least 2 new classes to tell apart.")
     if not unlabelled:
-        raise InputError("There are no unlabelled images to discover classes in.")
+        raise InputError("There are no unlabelled images to discover classes in; give some beside the labelled ones.")
     if n_new is None and unlabelled < 3:
         raise InputError(
-            f"There are {unlabelled} unlabelled images, too few to estimate the number of classes; give {option('n_new')}."
+            f"There are {unlabelled} unlabelled images, too few to estimate the number of classes; give {_flag(data)}."
         )
     if n_new is not None and unlabelled < n_new:
         raise InputError(
-            f"There are {unlabelled} unlabelled images, fewer than the {n_new} new classes to find ({_flag(data)})."
+            f"There are {unlabelled} unlabelled images, fewer than the {n_new} new classes to find; "
+            f"give {_flag(data)} {unlabelled} or less, or more images."
         )
     if data.n_known == 1:
         raise InputError("Only one class is known; label images of at least two classes.")
@@ -46,8 +49,8 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
         )
     for stage in _STAGES:
         settings = getattr(recipe, stage)
-        if not settings.lr > 0:
-            raise InputError(f"{option(f'{stage}.lr')} is {settings.lr}; it must be above 0.")
+        if not 0 < settings.lr < math.inf:
+            raise InputError(f"{option(f'{stage}.lr')} is {settings.lr}; give a number above 0, 0.1 for example.")
         if settings.nesterov and not settings.momentum:
             raise InputError(
                 f"{option(f'{stage}.nesterov')} needs momentum; set {option(f'{stage}.momentum')} "
@@ -58,12 +61,12 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
         ("joint.swap.epsilon", recipe.joint.swap.epsilon),
     ):
         if not value > 0:
-            raise InputError(f"{option(flag)} must be above 0.")
+            raise InputError(f"{option(flag)} is {value}; it must be above 0.")
 
 
 def _flag(data: ImageSet) -> str:
     """What the number of classes is called on the command line."""
-    return option("n_new") if data.n_known else f"{option('k')} (or {option('n_new')})"
+    return option("n_new" if data.n_known else "k")
 
 
 _STAGES = ("pretrain", "supervised", "joint")

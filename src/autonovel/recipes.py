@@ -22,6 +22,7 @@ from autonovel.settings import (
     Swap,
     fits,
     from_dict,
+    taken,
 )
 
 PRESETS = ("paper", "reference", "fast")
@@ -111,7 +112,8 @@ def _with_field(settings: Any, path: str, value: Any, whole: str) -> Any:
             f"A recipe has no field '{whole}'{_most_like(whole)}; autonovel recipes NAME shows all of them."
         )
     if not rest and not fits(type(settings), name, value):
-        raise InputError(f"The field {whole} of a recipe cannot be {value!r}.")
+        give = taken(type(settings), name, "None")
+        raise InputError(f"The field {whole} of a recipe cannot be {value!r}; give {give}.")
     inner = _with_field(getattr(settings, name), rest, value, whole) if rest else value
     return replace(settings, **{name: inner})
 
@@ -356,9 +358,14 @@ def _read(file: Path) -> Recipe:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"it is no JSON: {error}"
-        raise InputError(f"The recipe {file} cannot be read ({reason}).") from None
+        raise InputError(
+            f"The recipe {file} cannot be read ({reason}); give a file that autonovel tune or Recipe.to_dict made, or the "
+            "name of a recipe."
+        ) from None
     if not isinstance(values, dict):
-        raise InputError(f"The recipe {file} cannot be used: it must hold the fields of a recipe by name.")
+        raise InputError(
+            f"The recipe {file} cannot be used: it must hold the fields of a recipe by name, as Recipe.to_dict gives them."
+        )
     try:
         return from_dict(Recipe, values)
     except (InputError, TypeError, AttributeError) as error:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, did_you_mean
+from autonovel.kinds import in_words, is_a
 
 Crop = Literal["none", "zero", "reflect", "resized", "mixed"]
 
@@ -368,9 +368,10 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     True
     """
     default = kind()
-    known = {f.name for f in fields(default)}  # type: ignore[arg-type]
-    if unknown := sorted(values.keys() - known):
-        raise InputError(f"{kind.__name__} has no setting '{unknown[0]}'.")
+    known = [f.name for f in fields(default)]  # type: ignore[arg-type]
+    if unknown := sorted(values.keys() - set(known)):
+        near = did_you_mean(unknown[0], known)
+        raise InputError(f"{kind.__name__} has no setting '{unknown[0]}'{near}; it has {', '.join(known)}.")
     ready: dict[str, Any] = {}
     for name, value in values.items():
         own = getattr(default, name)
@@ -379,7 +380,8 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
         elif fits(kind, name, value):
             ready[name] = tuple(value) if isinstance(value, list) else value
         else:
-            raise InputError(f"The setting {name} of {kind.__name__} cannot be {value!r}.")
+            give = taken(kind, name, "null")
+            raise InputError(f"The setting {name} of {kind.__name__} cannot be {value!r}; give {give}.")
     return kind(**ready)
 
 
@@ -389,20 +391,14 @@ def fits(kind: type, name: str, value: Any) -> bool:
     >>> fits(Joint, "epochs", 5), fits(Joint, "epochs", "many"), fits(Augment, "area", [0.4, 1])
     (True, False, True)
     """
-    return _is_a(get_type_hints(kind)[name], value)
+    return is_a(get_type_hints(kind)[name], value)
 
 
-def _is_a(hint: Any, value: Any) -> bool:
-    outer, inner = get_origin(hint), get_args(hint)
-    if outer is Literal:
-        return isinstance(value, str | int | bool) and value in inner
-    if outer in (Union, UnionType):
-        return any(_is_a(part, value) for part in inner)
-    if outer is tuple:
-        if not isinstance(value, list | tuple):
-            return False
-        parts = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
-        return len(parts) == len(value) and all(map(_is_a, parts, value))
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+def taken(kind: type, name: str, none: str) -> str:
+    """What a field of a settings class takes, for a sentence.
+
+    >>> taken(Recipe, "pile", "None"), taken(Estimate, "size_range", "null"), taken(Recipe, "joint", "null")
+    ('new, mixed or auto', '2 whole numbers or null', 'its settings by name')
+    """
+    hint = get_type_hints(kind)[name]
+    return "its settings by name" if is_dataclass(hint) else in_words(hint, none)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,33 +47,36 @@ MATCHED_BY = 20_000
 """Images by which the clusters of several networks are matched."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
-    """What is to be done, with everything decided.
+    """What is to be done.
 
     Attributes:
         data: all images, labelled and not.
-        recipe: every setting, none left open.
-        stages: the plan.
+        recipe: every setting.
         n_new: how many new classes to look for; None estimates it.
         seed: everything random depends on it.
         mode: device and precision.
         reporter: sees the progress.
         cache: where features of a pre-trained network are kept; None keeps none.
         remarks: what else the summary should say.
-        shorter: a recipe that takes less time, and what to type for it.
+        shorter: a recipe that takes less time, and what to type for it; said together with the time that this one takes.
     """
 
     data: ImageSet
     recipe: Recipe
-    stages: Sequence[Stage]
     n_new: int | None
-    seed: int
-    mode: Mode
-    reporter: Reporter
-    cache: Path | None
-    remarks: Mapping[str, Any]
+    seed: int = 0
+    mode: Mode = field(default_factory=Mode.of)
+    reporter: Reporter = field(default_factory=Reporter)
+    cache: Path | None = None
+    remarks: Mapping[str, Any] = field(default_factory=dict)
     shorter: tuple[str, Recipe] | None = None
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The plan."""
+        return plan(self.recipe, self.data.n_known)
 
     @property
     def trains(self) -> bool:
@@ -81,9 +84,9 @@ class Job:
         methods = [stage.method for stage in self.stages if stage.method is not None]
         return any(method(self.task(self.n_new)).settings.epochs for method in methods)
 
-    def task(self, n_new: int | None) -> Task:
-        """What a method is told, where so many new classes are looked for."""
-        return Task(self.recipe, self.data.n_known, n_new or 0, len(self.data))
+    def task(self, n_new: int | None, recipe: Recipe | None = None) -> Task:
+        """What a method is told, where so many new classes are looked for, with this recipe or another one."""
+        return Task(recipe or self.recipe, self.data.n_known, n_new or 0, len(self.data))
 
     def new_net(self, number: int = 1) -> Net:
         """The first, second, ... network with its first weights and without heads."""
@@ -181,7 +184,7 @@ class Walk:
 
     def _planned(self, until: str | None, recipe: Recipe) -> list[tuple[str, int]]:
         """What a recipe trains, with the epochs of each stage; what the folder has already is not left out."""
-        task = replace(self.job, recipe=recipe).task(self.n_new)
+        task = self.job.task(self.n_new, recipe)
         stages = plan(recipe, self.data.n_known)
         planned: list[tuple[str, int]] = []
         for number in range(1, recipe.model.networks + 1):

@@ -15,7 +15,6 @@ from autonovel.cli.flags import (
     Positional,
     build,
     flags_of,
-    in_words,
     metavar,
     overlay,
     read,
@@ -147,7 +146,7 @@ def test_what_is_typed_is_what_is_meant(words: str, expected: dict[str, Any]) ->
         ("--n-new atuo", "--n-new is 'atuo' (did you mean auto?); give a whole number, auto or true."),
         ("--rate x", "--rate is 'x'; give a number."),
         ("--rule sofd", "--rule is 'sofd' (did you mean soft?); give rank or soft."),
-        ("--steps=1,x", "--steps is '1,x'; give any number of words, each a whole number."),
+        ("--steps=1,x", "--steps is '1,x'; give any number of whole numbers."),
         ("--area .1", "--area needs 2 numbers."),
         ("--area=.1,.2,.3", "--area is '.1,.2,.3'; give 2 numbers."),
         ("--sizes 3 x", "--sizes is '3'; give 2 whole numbers or none."),
@@ -205,7 +204,6 @@ def test_types_in_words() -> None:
     assert shown["steps"] == "N ..."
     assert shown["area"] == "X X"
     assert shown["sizes"] == "N N|none"
-    assert in_words(tuple[str, ...]) == "any number of words, each a text"
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
@@ -290,7 +288,7 @@ def test_a_value_within_another_word_is_read_as_the_flag_reads_it() -> None:
     for path, word, message in (
         ("joint.top_k", "3.5", "--search is '3.5'; give a whole number"),
         ("joint.incremental", "yes", "give true or false"),
-        ("joint.milestones", "3", "cannot be compared"),
+        ("joint.milestones", "3", "cannot be compared; compare a field of one value."),
     ):
         with pytest.raises(InputError, match=message):
             take_value(flags[path], "--search", word)

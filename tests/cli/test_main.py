@@ -67,7 +67,8 @@ def test_a_recipe_comes_from_a_file_with_its_preset(call: Call) -> None:
     assert_refused(call("discover", "nowhere", "--recipe", "mine.json"), "There is no file or folder 'nowhere'")
     assert_refused(call("discover", "x", "--recipe", "mine.json", "--preset", "paper"), "leave --preset out")
     assert_refused(
-        call("discover", "x", "--recipe", "other.json"), "The recipe other.json cannot be read (No such file"
+        call("discover", "x", "--recipe", "other.json"),
+        "The recipe other.json cannot be read (No such file or directory); give a file that",
     )
 
 
@@ -78,14 +79,22 @@ def test_a_recipe_comes_from_a_file_with_its_preset(call: Call) -> None:
         ("--search joint.topk=1", "no field 'joint.topk' (did you mean joint.top_k?)"),
         ("--search joint.top-k=few", "--search joint.top_k is 'few'; give a whole number"),
         ("--search pretrain.method=rotatoin", "is 'rotatoin' (did you mean rotation?); choose among none, rotation"),
-        ("--search joint.milestones=3,4", "cannot be compared"),
+        ("--search joint.milestones=3,4", "cannot be compared; compare a field of one value."),
         ("--search joint.top-k=1 --splits 0", "--splits is 0; it must be at least 1"),
         ("--search joint.top-k=1", "There is no file or folder 'nowhere'"),
-        ("--search top_k", "Say which settings to compare, for example --search joint.top-k=1,3,5"),
+        ("--search top_k", "--search is 'top_k'; give any number of FIELD=V1,V2,..."),
+        ("--search joint.top-k=", "--search is 'joint.top-k='; give any number of FIELD=V1,V2,..."),
     ],
 )
 def test_a_search_that_cannot_be_meant_is_refused(words: str, message: str, call: Call) -> None:
     assert_refused(call("tune", "nowhere", *words.split()), message)
+
+
+def test_a_flag_of_another_command_is_not_taken_for_the_opposite_of_one(call: Call) -> None:
+    refused = call("cluster", "nowhere", "--n-new", "3")
+    assert_refused(refused, "There is no flag --n-new")
+    assert "--no-" not in refused.stderr
+    assert_refused(call("tune", "nowhere", "--no-halvign"), "(did you mean --no-halving?)")
 
 
 def test_benchmarks_are_listed(call: Call) -> None:

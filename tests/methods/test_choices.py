@@ -11,7 +11,7 @@ from torch import Tensor
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import State, train
+from autonovel.engine import train
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.pairs import PAIR_RULES, PairInput, rank_statistics
@@ -22,6 +22,7 @@ from autonovel.methods.registry import PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Contrast, Joint, Model, Pretrain, Recipe, Supervised
+from autonovel.step import State
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import Batch, DeviceImages
-from autonovel.engine import State, train
+from autonovel.engine import train
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.contrastive import info_nce, nt_xent
@@ -20,6 +20,7 @@ from autonovel.methods.moco import MoCo, _groups
 from autonovel.methods.registry import PRETRAINING, find
 from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Contrast, Model, Pretrain, Recipe
+from autonovel.step import State
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

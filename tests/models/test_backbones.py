@@ -182,7 +182,9 @@ def test_a_run_that_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"config.json of the run cannot be read"):
         build_backbone(Model(backbone=str(file)), channels=1, size=16)
     file.write_bytes(b"not a file of weights")
-    with pytest.raises(InputError, match=r"The weights in .* cannot be read"):
+    with pytest.raises(
+        InputError, match=r"The weights in .* cannot be read .*; give another file as --model.backbone.$"
+    ):
         build_backbone(Model(backbone=str(file)), channels=1, size=16)
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from autonovel.report.server import Site
+from tests.report.client import PATIENCE
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SCREENSHOTS = os.environ.get("AUTONOVEL_SCREENSHOTS", "")
@@ -45,7 +46,7 @@ def tabs(browser: Any, site: Site) -> Iterator[OpenTab]:
         if beside is None:
             contexts.append(browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options}))
         page = (contexts[-1] if beside is None else beside.context).new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(1000 * PATIENCE)
         page.on("console", lambda m: note("console", m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: note("error", str(error)))
         page.on("request", lambda r: None if urlsplit(r.url).netloc == host else note("request", r.url))

@@ -7,6 +7,9 @@ import json
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+PATIENCE = 60
+"""Seconds until something counts as stuck: far more than it takes on a machine that has other work."""
+
 
 class Answer(NamedTuple):
     status: int
@@ -29,7 +32,7 @@ class Client:
         self.cookie = ""
 
     def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         try:
             connection.putrequest(method, path, skip_host="Host" in headers)
             if body is not None:

@@ -23,7 +23,7 @@ from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.settings import Recipe
 from autonovel.tuning import result
-from autonovel.tuning.search import combinations, rungs, trials_to_come
+from autonovel.tuning.search import rungs, to_compare, trials_to_come
 from tests.small_data import class_images
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
@@ -162,8 +162,8 @@ def test_a_training_that_sees_all_images_is_not_shared(tmp_path: Path) -> None:
             {"with_pile": True, "n_new": 2, "data": images(pile=0)},
             "--with-pile keeps the unlabelled images, but there are none",
         ),
-        ({"hide": 4}, "two must stay known"),
-        ({"data": images(3)}, "3 known classes cannot be tuned on"),
+        ({"hide": 4}, "two must stay known; give --hide 2 to"),
+        ({"data": images(3)}, "3 known classes cannot be tuned on .*; label images of at least four.$"),
         ({"values": {}}, "There is nothing to compare; .* --search"),
         ({"values": {"joint.topk": [1]}}, "no field 'joint.topk'"),
         ({"device": "gpu"}, "There is no device 'gpu'"),
@@ -211,13 +211,13 @@ def test_rounds_follow_each_other_and_halve(candidates: int, rounds: int) -> Non
 
 def test_random_combinations_are_some_of_all() -> None:
     axes = {"joint.top_k": [1, 3, 5], "joint.ramp": [1, 2]}
-    grid = combinations(axes, None, 0)
+    grid = to_compare(axes, None, 0)
     assert len(grid) == 6
-    some = combinations(axes, 4, 0)
+    some = to_compare(axes, 4, 0)
     assert len(some) == 4
     assert [c for c in grid if c in some] == some
-    assert combinations(axes, 4, 0) == some != combinations(axes, 4, 1)
-    assert combinations(axes, 99, 0) == grid
+    assert to_compare(axes, 4, 0) == some != to_compare(axes, 4, 1)
+    assert to_compare(axes, 99, 0) == grid
 
 
 def test_the_command_is_killed_continues_and_prints_the_table(tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from autonovel.errors import InputError, did_you_mean
+from autonovel.kinds import in_words, members
 
 T = TypeVar("T")
 _PLACED = "positional"
@@ -30,7 +31,6 @@ Given = dict[str, Any]
 """What was typed: values by the dotted names of their fields."""
 
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", NoneType: "none"}
-_IN_WORDS = {int: "a whole number", float: "a number", str: "a text", Path: "a path", NoneType: "none"}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
         name = typed.replace("_", "-")
         name = short.get(name, name)
         if name not in table:
-            near = did_you_mean(name, [*table, *short])
+            negatives = "no-" in name  # else every short flag would be like one of them
+            near = did_you_mean(name, [*(n for n, (_, fixed) in table.items() if fixed is None or negatives), *short])
             raise InputError(f"There is no flag {typed}{near}; autonovel {verb} --help-all shows all of them.")
         flag, fixed = table[name]
         if flag.kind is bool and not equals:
@@ -133,6 +134,8 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
         else:
             candidates = _parts(flag.kind, value) if equals else _values(rest)
             found, used = _convert(flag, typed, candidates)
+            if flag.repeats and not flag.group and candidates and not used:
+                raise InputError(f"{typed} is '{candidates[0]}'; give {in_words(flag.kind)}.")
             # a command's own list may be typed in several parts; a field of the recipe is what was typed last
             before = given.get(flag.path, ()) if flag.repeats and not flag.group else ()
             given[flag.path] = (*before, *found) if before else found
@@ -184,32 +187,10 @@ def metavar(kind: Any) -> str:
     if get_origin(kind) is tuple:
         first, *others = get_args(kind)
         return f"{metavar(first)} ..." if Ellipsis in others else " ".join(map(metavar, (first, *others)))
-    if _members(kind):
-        return "|".join(metavar(part) for part in _members(kind))
+    if members(kind):
+        return "|".join(metavar(part) for part in members(kind))
     named = _METAVARS.get(kind, getattr(kind, "METAVAR", "VALUE"))
     return "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else named
-
-
-def in_words(kind: Any) -> str:
-    """What may be typed, for a sentence.
-
-    >>> in_words(int | Literal["auto", "true"]), in_words(tuple[float, float])
-    ('a whole number, auto or true', '2 numbers')
-    """
-    *most, last = _alternatives(kind)
-    return f"{', '.join(most)} or {last}" if most else last
-
-
-def _alternatives(kind: Any) -> list[str]:
-    if get_origin(kind) is tuple:
-        first, *others = get_args(kind)
-        if Ellipsis in others:
-            return [f"any number of words, each {in_words(first)}"]
-        return [f"{1 + len(others)} {_IN_WORDS[first].removeprefix('a ')}s"]
-    if get_origin(kind) is Literal:
-        return list(map(str, get_args(kind)))
-    named = _IN_WORDS.get(kind, getattr(kind, "WORDS", "a value"))
-    return [word for part in _members(kind) for word in _alternatives(part)] or [named]
 
 
 def text_of(kind: type[Any], name: str) -> str:
@@ -263,7 +244,7 @@ def _values(words: Sequence[str]) -> list[str]:
 
 def _parts(kind: Any, value: str) -> list[str]:
     """The words of a value after ``=``: numbers may be several, with commas between them."""
-    several = any(get_origin(part) is tuple and str not in get_args(part) for part in _members(kind) or (kind,))
+    several = any(get_origin(part) is tuple and str not in get_args(part) for part in members(kind) or (kind,))
     return value.split(",") if several else [value]
 
 
@@ -279,7 +260,7 @@ def take_value(flag: Flag, typed: str, word: str) -> Any:
         flag = replace(flag, kind=Literal["true", "false"])
         return _convert(flag, typed, [word])[0] == "true"
     if get_origin(flag.kind) is tuple:
-        raise InputError(f"{typed} takes several words at once and cannot be compared.")
+        raise InputError(f"{typed} takes several words at once and cannot be compared; compare a field of one value.")
     return _convert(flag, typed, [word])[0]
 
 
@@ -289,7 +270,7 @@ def _convert(flag: Flag, typed: str, words: list[str]) -> tuple[Any, int]:
     except IndexError:
         raise InputError(f"{typed} needs {in_words(flag.kind)}.") from None
     except (ValueError, KeyError):
-        choices = [str(name) for part in _members(flag.kind) or (flag.kind,) for name in _choices(part)]
+        choices = [str(name) for part in members(flag.kind) or (flag.kind,) for name in _choices(part)]
         raise InputError(
             f"{typed} is '{words[0]}'{did_you_mean(words[0], choices)}; give {in_words(flag.kind)}."
         ) from None
@@ -302,11 +283,11 @@ def _take(kind: Any, words: list[str]) -> tuple[Any, int]:
         ValueError or KeyError: they do not say such a value.
         IndexError: there are too few.
     """
-    if members := _members(kind):
+    if parts := members(kind):
         # a word that stands for itself comes before anything that it could be read as
-        for member in sorted(members, key=lambda member: member in _METAVARS and member is not NoneType):
+        for part in sorted(parts, key=lambda part: part in _METAVARS and part is not NoneType):
             try:
-                return _take(member, words)
+                return _take(part, words)
             except (ValueError, KeyError):
                 continue
         raise ValueError
@@ -332,11 +313,6 @@ def _take_several(kind: Any, words: list[str]) -> tuple[tuple[Any, ...], int]:
         except (ValueError, KeyError):
             break
     return tuple(values), len(values)
-
-
-def _members(kind: Any) -> tuple[Any, ...]:
-    """The types of a union; none where it is no union."""
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

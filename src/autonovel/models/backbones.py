@@ -262,9 +262,13 @@ def _file(wanted: _Wanted) -> Backbone:
     try:
         state = load_file(file)
     except FileNotFoundError:
-        raise InputError(f"There is no file {file} with weights for the backbone.") from None
+        raise InputError(
+            f"There is no file {file} with weights for the backbone; give its path as {option('model.backbone')}."
+        ) from None
     except (OSError, SafetensorError) as error:
-        raise InputError(f"The weights in {file} cannot be read ({error}).") from None
+        raise InputError(
+            f"The weights in {file} cannot be read ({error}); give another file as {option('model.backbone')}."
+        ) from None
     if any(name.startswith("backbone.") for name in state):
         return _of_a_run(file, state, wanted)
     if "conv1.weight" in state and "layer1.0.conv1.weight" in state:

@@ -15,7 +15,7 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from autonovel.chance import make_key
 from autonovel.data.augment import make_view, to_float
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 from autonovel.machine import cpu
 from autonovel.machine.ahead import ahead
 from autonovel.models.backbones import Backbone
@@ -46,48 +46,11 @@ _SUFFIX = ".features"
 _UNUSED_DAYS = 30
 _FLUSH_SECONDS = 60.0
 _CHUNK = {"cpu": 256, "cuda": 2048}
-"""Images that are looked up together, and after which progress is told."""
+"""Images that are looked up together and come out as one part."""
 _HASHED_ALONE = 2**22
 """Up to so many bytes are not worth the trouble of several threads."""
 _PIXELS = {"cpu": 8 * 224 * 224, "cuda": 256 * 224 * 224}
 """Pixels of a batch. On a CPU its largest map then stays in the caches and below what the allocator gives back at once."""
-
-
-def features_of(
-    backbone: Backbone,
-    images: Chunk | Iterable[Chunk],
-    *,
-    device: torch.device,
-    precision: torch.dtype = torch.float32,
-    cache: Path | None = None,
-    views: int = 0,
-    augment: Augment = VIEWS,
-    progress: Callable[[int], None] | None = None,
-) -> Features:
-    """The features of images under a pre-trained backbone, in evaluation mode.
-
-    Args:
-        backbone: has statistics and an identity.
-        images: uint8 (n, h, w, c), as a whole (a memory map too) or in parts.
-        device: where to compute.
-        precision: of the matrix work.
-        cache: folder where features are kept; None keeps none.
-        views: of so many random views of each image instead of the image itself; they depend on its pixels alone.
-        augment: what a view may change.
-        progress: is told how many images are done.
-
-    Returns:
-        float32 (n, d), or (n, views, d) with views.
-    """
-    rows: list[Features] = []
-    for part in stream_features(
-        backbone, images, device=device, precision=precision, cache=cache, views=views, augment=augment
-    ):
-        rows.append(part)
-        if progress is not None:
-            progress(sum(map(len, rows)))
-    shape = (backbone.n_features,) if not views else (views, backbone.n_features)
-    return np.concatenate(rows) if rows else np.empty((0, *shape), np.float32)
 
 
 def stream_features(
@@ -100,7 +63,20 @@ def stream_features(
     views: int = 0,
     augment: Augment = VIEWS,
 ) -> Iterator[Features]:
-    """As :func:`features_of`, part by part in the order of the images, each as soon as it is there."""
+    """The features of images under a pre-trained backbone, in evaluation mode: part by part, each as soon as it is there.
+
+    Args:
+        backbone: has statistics and an identity.
+        images: uint8 (n, h, w, c), as a whole (a memory map too) or in parts.
+        device: where to compute.
+        precision: of the matrix work.
+        cache: folder where features are kept; None keeps none.
+        views: of so many random views of each image instead of the image itself; they depend on its pixels alone.
+        augment: what a view may change.
+
+    Yields:
+        float32 (m, d), or (m, views, d) with views, in the order of the images.
+    """
     if backbone.statistics is None or not backbone.identity:
         raise ValueError("Only the features of a pre-trained backbone can be kept.")
     network: _Network | None = None
@@ -202,7 +178,9 @@ class _Store:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(f"The cache folder {cache} cannot be used ({error.strerror or error}).") from None
+                raise InputError(
+                    f"The cache folder {cache} cannot be used ({error.strerror or error}); give another as {option('cache')}."
+                ) from None
             _remove_unused(cache)
             for file in self._folder.glob(f"*{_SUFFIX}"):
                 digests, rows = _read(file, width)

@@ -38,17 +38,26 @@ TRIALS, BEST, TABLE = "trials.jsonl", "best.json", "tuned.json"
 """The files of a search: a line for each trial, the best recipe, the table."""
 
 
-def combinations(search: Mapping[str, Sequence[Any]], trials: int | None, seed: int) -> list[dict[str, Any]]:
+def grid(search: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values of some fields.
+
+    >>> grid({"joint.top_k": [3, 5], "joint.lr": [0.1]})
+    [{'joint.top_k': 3, 'joint.lr': 0.1}, {'joint.top_k': 5, 'joint.lr': 0.1}]
+    """
+    return [dict(zip(search, values, strict=True)) for values in itertools.product(*search.values())]
+
+
+def to_compare(search: Mapping[str, Sequence[Any]], trials: int | None, seed: int) -> list[dict[str, Any]]:
     """Every combination of the values, or so many of them by chance."""
     if not search or not all(search.values()):
         raise InputError(f"There is nothing to compare; give fields and values as {option('search')}.")
-    grid = [dict(zip(search, values, strict=True)) for values in itertools.product(*search.values())]
-    if trials is None or trials >= len(grid):
-        return grid
+    whole = grid(search)
+    if trials is None or trials >= len(whole):
+        return whole
     if trials < 1:
         raise InputError(f"{option('trials')} is {trials}; it must be at least 1.")
-    chosen = torch.randperm(len(grid), generator=host_generator(seed, "trials"))[:trials]
-    return [grid[place] for place in sorted(chosen.tolist())]
+    chosen = torch.randperm(len(whole), generator=host_generator(seed, "trials"))[:trials]
+    return [whole[place] for place in sorted(chosen.tolist())]
 
 
 @dataclass

@@ -77,9 +77,10 @@ def how_many_to_hide(n_known: int, n_new: int | None) -> int:
 def choose_splits(n_known: int, n_hidden: int, splits: int, seed: int) -> list[tuple[int, ...]]:
     """Different sets of classes to hide: every class is hidden once before one is hidden again, as far as that goes."""
     if n_hidden < 2 or n_known - n_hidden < 2:
+        way_out = f"give {option('hide')} 2 to {n_known - 2}" if n_known >= 4 else "label images of at least four"
         raise InputError(
-            f"{n_known} known classes cannot be tuned on with {option('hide')} {n_hidden}: at least two must be hidden, and two "
-            "must stay known."
+            f"{n_known} known classes cannot be tuned on with {n_hidden} of them hidden: at least two must be hidden, and two "
+            f"must stay known; {way_out}."
         )
     found: list[tuple[int, ...]] = []
     generator = host_generator(seed, "tune")

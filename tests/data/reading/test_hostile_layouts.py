@@ -337,11 +337,11 @@ def test_parquet(place):
     assert loaded.images.labels.tolist() == [0, 0, 1, 1, -1, -1]
     assert loaded.images.class_names == ("3", "7")
     parquet.write_table(pa.table({"x": paths}), place.root / "t.parquet")
-    place.refuses("has no column 'path'", labelled="t.parquet")
+    place.refuses("has no column 'path', but .*; give a .* table with the columns path,label", labelled="t.parquet")
     parquet.write_table(pa.table({"path": [1, 2]}), place.root / "t.parquet")
     place.refuses("does not hold paths", labelled="t.parquet")
     (place.root / "t.parquet").write_bytes(b"PAR1 nothing PAR1")
-    place.refuses("cannot be read as Parquet", labelled="t.parquet")
+    place.refuses("cannot be read as Parquet .*; give a .* table with the columns path,label", labelled="t.parquet")
 
 
 def test_labels_of_an_unlabelled_table_are_not_used(place):
@@ -381,7 +381,10 @@ def test_two_labels_for_one_file(place):
         ("", "is empty"),
         ("\n\n", "is empty"),
         ("path,label\n", "names no images"),
-        ("name,kind\nx,y\n", "has no column 'path'"),
+        (
+            "name,kind\nx,y\n",
+            "has no column 'path', its first line is 'name, kind'; give a .* table with the columns path,label",
+        ),
         (b"path,label\n\xff\xfe\xfa.png,a\n", "not a text table in UTF-8"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\xff", "not a text table"),
         ("path,label\n" + "x" * 200_000 + ",a\n", "cannot be read|cannot be used|no usable"),

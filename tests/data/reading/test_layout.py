@@ -118,7 +118,29 @@ def test_only_a_run_folder(place):
 def test_images_that_cannot_be_used_are_not_taken_for_text(place):
     place.write("broken/1.jpg", b"")
     place.write("broken/2.txt", b"text")
-    place.refuses(r"no usable images in .*broken \(.*1 empty file", labelled=None, unlabelled="broken")
+    place.refuses(
+        r"no usable images in .*broken \(.*1 empty file.*; give images that can be opened",
+        labelled=None,
+        unlabelled="broken",
+    )
+
+
+def test_class_folders_without_a_usable_image_are_not_taken_for_unlabelled_ones(place):
+    for name in ("a", "b"):
+        place.write(f"texts/{name}/1.jpg", b"text")
+    for number in range(30):  # so many usable ones that two are not too many to leave out
+        place.add(f"pile/more{number}.png")
+    place.refuses("no usable images in .*texts; give images that can be opened", labelled="texts")
+
+
+def test_a_table_whose_files_are_all_missing(place):
+    (place.root / "table.csv").write_text("path,label\nnot there.png,a\n")
+    place.refuses(r"no usable images in .*table.csv \(1 .*\); give images that can be opened", labelled="table.csv")
+
+
+def test_a_path_that_there_is_not(place):
+    place.refuses("no file or folder .*; give the folder or table of the labelled images.$", labelled="knwon")
+    place.refuses("no file or folder .*; give the folder or table of the unlabelled images.$", unlabelled="pil")
 
 
 def test_no_unlabelled_images_given(place):

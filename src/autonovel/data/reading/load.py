@@ -53,6 +53,7 @@ def load_parts(
     ids = [name for part in parts for name in part.ids]
     labels = [label for part in parts for label in part.labels]
     sources = [source for part in parts for source in part.sources or (NO_SOURCE,) * len(part)]
+    some_labelled = labels.count(None) < len(labels)
     images = _as_given(parts, request)
     if images is None:
         if not ids:
@@ -66,6 +67,9 @@ def load_parts(
         raise nothing_usable(parts, problems)
     refuse_if_too_many(problems, len(ids))
     if supervised:
+        none_there = not len(parts[0]) and parts[0].problems
+        if labels.count(None) == len(labels) and (some_labelled or none_there):  # every one was left out
+            raise nothing_usable(parts[:1], parts[0].problems)
         notes += _check_classes(labels, parts[0].origin)
     _check_unlabelled(labels.count(None), least, problems, parts[-1].origin)
     notes += remarks(problems, labels.count(None))

@@ -138,13 +138,16 @@ def _from_path(path: Path, role: str) -> _Listing:
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except (OSError, ValueError) as error:
-        raise InputError(f"{called!r} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{called!r} cannot be read ({reason}); give the folder or table of the {role} images."
+        ) from None
     if is_folder:
         files = list_class_folders(path) if role == "labelled" else list_folder(path)
         if not files.paths:
             refuse_without_images(path, role, files.problems)
     elif not is_file:
-        raise InputError(f"There is no file or folder {called!r}; it was given for the {role} images.")
+        raise InputError(f"There is no file or folder {called!r}; give the folder or table of the {role} images.")
     elif path.suffix.lower() in _ARCHIVES:
         raise InputError(f"{called} is an archive; unpack it and give the folder.")
     elif path.suffix.lower() in IMAGE_SUFFIXES:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from autonovel.data.images import Pixels
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.workers import PixelFile
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 
 HEAD = 4096
 """Pixels start here, on a page of their own."""
@@ -80,7 +80,8 @@ class Builder:
         except OSError as error:
             self.discard()
             raise InputError(
-                f"The cache folder {self.path.parent} cannot be used ({error.strerror or error})."
+                f"The cache folder {self.path.parent} cannot be used ({error.strerror or error}); "
+                f"give another as {option('cache')}."
             ) from None
 
     def _reserve(self, n_bytes: int) -> None:

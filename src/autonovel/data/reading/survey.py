@@ -127,7 +127,9 @@ def nothing_usable(parts: Sequence[Part], problems: Sequence[Problem]) -> InputE
     """The error for an input without a single usable image."""
     where = " and ".join(part.origin for part in parts)
     found = f" ({summary(problems)})" if problems else ""
-    return InputError(f"There are no usable images in {where}{found}.")
+    return InputError(
+        f"There are no usable images in {where}{found}; give images that can be opened, JPEG or PNG for example."
+    )
 
 
 def _is_whole(name: str) -> bool:

@@ -20,6 +20,7 @@ _PATH_COLUMNS = (
 )  # fmt: skip
 _LABEL_COLUMNS = ("label", "class", "class_name", "classname", "category", "target", "y", "labels", "species")
 _NO_LABEL = ("", "-1")
+_GIVE = "give a CSV or Parquet table with the columns path,label"
 
 
 def list_table(table: Path) -> Files:
@@ -27,7 +28,7 @@ def list_table(table: Path) -> Files:
     parquet = table.suffix.lower() in (".parquet", ".pq")
     paths, labels, problems = _read_parquet(table) if parquet else _read_csv(table)
     if not paths and not problems:
-        raise InputError(f"{printable(table)} names no images.")
+        raise InputError(f"{printable(table)} names no images; {_GIVE}.")
     folder = os.path.dirname(table)
     full = [path if not path or "://" in path else os.path.join(folder, path) for path in paths]
     files = list_files(full, labels, [path or f"{printable(table)}: a row without a path" for path in paths])
@@ -41,7 +42,7 @@ def _read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)))
     except csv.Error as error:
-        raise InputError(f"{printable(table)} cannot be read as a table ({error}).") from None
+        raise InputError(f"{printable(table)} cannot be read as a table ({error}); {_GIVE}.") from None
     numbered = [(number, row) for number, row in enumerate(rows, 1) if any(cell.strip() for cell in row)]
     if not numbered:
         raise InputError(f"{printable(table)} is empty; it needs the columns path,label.")
@@ -50,7 +51,9 @@ def _read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
     if path_column is None and os.path.splitext(header[0])[1] in IMAGE_SUFFIXES and len(header) <= 2:
         path_column, label_column = 0, 1 if len(header) == 2 else None
     elif path_column is None:
-        raise InputError(f"{printable(table)} has no column 'path'; its first line is {', '.join(header[:8])[:200]!r}.")
+        raise InputError(
+            f"{printable(table)} has no column 'path', its first line is {', '.join(header[:8])[:200]!r}; {_GIVE}."
+        )
     else:
         label_column = _column(header, _LABEL_COLUMNS)
         numbered = numbered[1:]
@@ -79,12 +82,16 @@ def _read_parquet(table: Path) -> tuple[list[str], list[str | None], list[Proble
         values = [None if c is None else content.column(schema.names[c]).to_pylist() for c in columns]
     except Exception as error:  # a damaged file raises almost anything
         raise InputError(
-            f"{printable(table)} cannot be read as Parquet ({' '.join(str(error).split())[:120]})."
+            f"{printable(table)} cannot be read as Parquet ({' '.join(str(error).split())[:120]}); {_GIVE}."
         ) from None
     if values[0] is None:
-        raise InputError(f"{printable(table)} has no column 'path'; it has {', '.join(schema.names[:8])[:200]!r}.")
+        raise InputError(
+            f"{printable(table)} has no column 'path', but {', '.join(schema.names[:8])[:200]!r}; {_GIVE}."
+        )
     if any(not isinstance(path, str | None) for path in values[0]):
-        raise InputError(f"The column {schema.names[columns[0] or 0]!r} of {printable(table)} does not hold paths.")
+        raise InputError(
+            f"The column {schema.names[columns[0] or 0]!r} of {printable(table)} does not hold paths; {_GIVE}."
+        )
     paths = [path or "" for path in values[0]]
     return paths, [None] * len(paths) if values[1] is None else [_label(value) for value in values[1]], []
 
@@ -106,7 +113,7 @@ def _text(table: Path) -> str:
     try:
         content = table.read_bytes()
     except OSError as error:
-        raise InputError(f"{printable(table)} cannot be read ({error.strerror or error}).") from None
+        raise InputError(f"{printable(table)} cannot be read ({error.strerror or error}); {_GIVE}.") from None
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         return content.decode(encoding)
