@@ -26,6 +26,9 @@ ONE_CLASS = 0.1
 UNLEARNED = 0.05
 """With such a share of images between the two most different parts of the pile, a head cannot tell classes apart."""
 
+TIE = 1e-6
+"""How much the likeness of probabilities counts beside the images between two clusters: only where those say nothing."""
+
 PART = 0.25
 """A class that has this share of a cluster is a part of it."""
 
@@ -41,25 +44,31 @@ class Merge(NamedTuple):
 def merging_order(probabilities: Tensor) -> list[Merge]:
     """In which order clusters belong together, by the probabilities (n, k) that one head gives to images; all k - 1 merges.
 
-    Again and again those two are merged that have most images between them, for the size of the smaller one. A merged
-    cluster has the sum of the probabilities, and the smaller number.
+    Again and again those two are merged that have most images between them, for the size of the smaller one; of several, or
+    where there are none, those whose probabilities are most alike. A merged cluster has the sum of the probabilities, and the
+    smaller number.
     """
     columns = probabilities.float().clone()
     alive = list(range(columns.shape[1]))
     sizes = torch.bincount(columns.argmax(1), minlength=len(alive)).double()
     possible = (columns >= POSSIBLE).float()
     shared = (possible.T @ possible).double()
+    product = (columns.T @ columns).double()
     order = []
     while len(alive) > 1:
         smaller = torch.minimum(sizes[alive][:, None], sizes[alive]).clamp(min=1)
         between = shared[alive][:, alive] / smaller
-        between[torch.ones_like(between, dtype=torch.bool).tril()] = -1  # so that into is the smaller number
-        place = int(between.argmax())
-        share, into, other = float(between.max()), alive[place // len(alive)], alive[place % len(alive)]
+        length = product.diagonal()[alive].clamp(min=1e-30).sqrt()
+        rank = between + TIE * product[alive][:, alive] / (length[:, None] * length)
+        rank[torch.ones_like(rank, dtype=torch.bool).tril()] = -1  # so that into is the smaller number
+        place = int(rank.argmax())
+        share, into, other = float(between.flatten()[place]), alive[place // len(alive)], alive[place % len(alive)]
         columns[:, into] += columns[:, other]
         possible[:, into] = (columns[:, into] >= POSSIBLE).float()
         shared[into] = shared[:, into] = (possible.T @ possible[:, into]).double()
         sizes[into] += sizes[other]
+        product[into] += product[other].clone()
+        product[:, into] += product[:, other].clone()
         alive.remove(other)
         order.append(Merge(into, other, share))
     return order
