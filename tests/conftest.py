@@ -3,9 +3,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from autonovel.errors import on_command_line
 from tests.small_data import write_small_cifar10
+
+# an example that takes longer than usual says that the machine has other work, not that anything is wrong
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
