@@ -145,7 +145,7 @@ def test_no_run_an_unfinished_one_and_damaged_files_are_refused(tmp_path: Path) 
         with pytest.raises(InputError, match=why):
             load(run.path).labels  # noqa: B018
     (run.path / "predictions.csv").unlink()
-    with pytest.raises(InputError, match="There is no predictions.csv"):
+    with pytest.raises(InputError, match=r"predictions.csv is damaged \(it is missing\)"):
         load(run.path).labels  # noqa: B018
 
 
@@ -246,5 +246,25 @@ def test_what_is_kept_follows_the_files(tmp_path: Path) -> None:
     run.remove("edits.jsonl")
     assert len(run.labels) == len(run.predictions) == len(run.unlabelled) == len(run.unlike) == 11
     run.remove("features.npy")
-    with pytest.raises(InputError, match="There is no features.npy"):
+    with pytest.raises(InputError, match=r"features.npy is damaged \(it is missing\)"):
         run.split(0)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("config.json", b"[1, 2]", r"config.json is not of a run; give the folder of one\.$"),
+        ("config.json", b'{"model_type": "vit"}', r"config.json is not of a run; give the folder of one\.$"),
+        ("config.json", b'{"run": 3}', r"config.json is not of a run; give the folder of one\.$"),
+        ("config.json", b"{", r"config.json is damaged \(.*\); put back a copy of it, or run again\.$"),
+        ("features.npy", b"", r"features.npy is damaged \(.*\); put back a copy of it, or run again\.$"),
+        ("features.npy", b"no array", r"features.npy is damaged \(.*\); put back a copy of it, or run again\.$"),
+    ],
+)
+def test_what_is_no_run_or_no_longer_one_is_refused_with_what_to_do(
+    file: str, content: bytes, said: str, tmp_path: Path
+) -> None:
+    path = make_run(tmp_path / "run", GROUPS).path
+    (path / file).write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        _ = load(path).features

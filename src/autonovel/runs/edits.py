@@ -294,7 +294,7 @@ def _row(image: str | int, row_of: dict[str, int], count: int) -> int:
     """The row of an image given by its id or its row."""
     if isinstance(image, str):
         if image not in row_of:
-            raise InputError(f"There is no unlabelled image {image!r} in this run.")
+            raise InputError(f"There is no unlabelled image {image!r} in this run; predictions.csv lists them.")
         return row_of[image]
     row = _whole(image, "The row of an image")
     if not 0 <= row < count:

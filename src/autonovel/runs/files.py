@@ -45,10 +45,21 @@ class RunFiles:
         try:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise InputError(f"There is no run in {self.path} ({name} is missing).") from error
+            raise self.no_run(name) from error
         except ValueError as error:
-            raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
+            raise self.damaged(name, error) from error
+        if not isinstance(content, dict):
+            raise InputError(f"The file {self.path / name} is not of a run; give the folder of one.")
         return content
+
+    def no_run(self, missing: str) -> InputError:
+        """What to say where a folder has not what every run has."""
+        given = f"give the folder that discover or cluster wrote ({option('out')})"
+        return InputError(f"There is no run in {self.path} ({missing} is missing); {given}.")
+
+    def damaged(self, name: str, why: object) -> InputError:
+        """What to say of a file that is not as it was written."""
+        return InputError(f"The file {self.path / name} is damaged ({why}); put back a copy of it, or run again.")
 
     def read_columns(self, name: str, header: Sequence[str]) -> list[list[str]]:
         """The columns of a CSV file; the file must have this header."""
@@ -56,21 +67,27 @@ class RunFiles:
             with (self.path / name).open(newline="", encoding="utf-8") as file:
                 rows = csv.reader(file)
                 if (found := next(rows, [])) != list(header):
-                    raise InputError(
-                        f"The file {self.path / name} is damaged (its header is {','.join(found)!r}, not {','.join(header)!r})."
-                    )
+                    raise self.damaged(name, f"its header is {','.join(found)!r}, not {','.join(header)!r}")
                 columns: list[list[str]] = [[] for _ in header]
                 # in parts: a million short lists at once would cost more to look after than to read
                 while part := list(islice(rows, 10_000)):
                     for column, (_, *values) in zip(columns, zip(header, *part, strict=True), strict=True):
                         column += values
         except FileNotFoundError as error:
-            raise InputError(f"There is no {name} in {self.path}; is the run finished?") from error
+            raise self.missing(name) from error
         except (ValueError, csv.Error) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"The file {self.path / name} is damaged ({error}).") from error
+            raise self.damaged(name, error) from error
         return columns
+
+    def missing(self, name: str) -> InputError:
+        """What to say where a file is not there that every finished run has."""
+        return self.damaged(name, "it is missing") if self.has("summary.json") else self.unfinished()
+
+    def unfinished(self) -> InputError:
+        """What to say of a run that does not yet have what it ends with."""
+        return InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -180,7 +197,10 @@ class RunFiles:
 
 def check_format(run: RunFiles) -> None:
     """Refuse a folder that a later version wrote."""
-    found = run.read_json("config.json").get("format", 1)
+    config = run.read_json("config.json")
+    if not isinstance(config.get("run"), dict):
+        raise InputError(f"The file {run.path / 'config.json'} is not of a run; give the folder of one.")
+    found = config.get("format", 1)
     if not isinstance(found, int) or found > FORMAT:
         raise InputError(
             f"The run in {run.path} has format {found!r}, and this version of autonovel reads up to {FORMAT}; "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError, TrainingError
+from autonovel.errors import TrainingError
 from autonovel.runs import answers, geometry, thumbnails
 from autonovel.runs import edits as verbs
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
@@ -80,7 +80,7 @@ class Run(RunFiles):
 
     def _check_finished(self) -> None:
         if not self.finished:
-            raise InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
+            raise self.unfinished()
 
     @property
     def machine(self) -> MachineAnswers:
@@ -110,7 +110,7 @@ class Run(RunFiles):
         """The features of every unlabelled image, in the order of the input."""
         found = self._array("features.npy")
         if found is None:
-            raise InputError(f"There is no features.npy in {self.path}; is the run finished?")
+            raise self.missing("features.npy")
         return found
 
     @property
@@ -124,7 +124,10 @@ class Run(RunFiles):
         return self._array("probabilities.npy")
 
     def _array(self, name: str) -> npt.NDArray[np.float16] | None:
-        return np.asarray(np.load(self.path / name, mmap_mode="r")) if self.has(name) else None
+        try:
+            return np.asarray(np.load(self.path / name, mmap_mode="r")) if self.has(name) else None
+        except (ValueError, EOFError) as error:
+            raise self.damaged(name, error) from error
 
     @property
     def thumbnails(self) -> Thumbnails | None:
@@ -343,7 +346,7 @@ def load(path: str | os.PathLike[str]) -> Run:
     """Open the run in this folder."""
     run = Run(path)
     if not run.exists:
-        raise InputError(f"There is no run in {run.path} (config.json is missing).")
+        raise run.no_run("config.json")
     check_format(run)
     return run
 
