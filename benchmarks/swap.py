@@ -225,7 +225,7 @@ def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str,
         "sizes": sorted(np.bincount(clusters, minlength=asked).tolist(), reverse=True),
         "confusion": table[:present].tolist(),
         "losses": run.metrics[-1]["losses"],
-        "n_new_by_heads": run.summary["n_new_by_heads"],
+        "n_new_by_heads": run.summary.get("n_new_by_heads"),
         "seconds": run.summary["seconds"],
     }
 

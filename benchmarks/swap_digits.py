@@ -61,7 +61,10 @@ def attempt(task: ProbeTask, recipe: Recipe, asked: int, seed: int, mode: Mode, 
         seconds = time.perf_counter() - started
         net = restore(run, mode).net
         last = [m["losses"] for m in run.metrics if m["epoch"] == recipe.joint.epochs - 1 and "new" in m["losses"]]
-        number, merged = run.summary["n_new_by_heads"], (run.merge_suggested() if run.suggested else run).state.group
+        number, merged = (
+            run.summary.get("n_new_by_heads"),
+            (run.merge_suggested() if run.suggested else run).state.group,
+        )
         answers, features = run.machine.group, torch.from_numpy(np.array(run.features, dtype=np.float32))
     unlabelled, probe = ~task.data.is_labelled, task.probe[~task.data.is_labelled]
     said = {kind: torch.stack([*said_by_heads(net, kind, features, mode)]).numpy() for kind in ("new", "over")}

@@ -155,9 +155,9 @@ class Walk:
     def _about_number(self, whole: Net | Consensus, found: Answers, verdict: Verdict) -> dict[str, Any]:
         """What the heads say about the number of new classes, kept in the folder; the part of it for the summary."""
         method = self.stages[-1].method
-        if method is None or not method.doubts or found.new is None:
-            return {}
         rows = torch.from_numpy(verdict.place >= self.data.n_known)
+        if method is None or not method.doubts or found.new is None or not rows.any():
+            return {}
         with not_captured(self.mode.device):
             new, over = (
                 [head[rows.to(head.device)] for head in said_by_heads(whole, kind, found.features, self.mode)]

@@ -61,6 +61,26 @@ def test_every_edit_says_what_it_changed(finished: Path, call: Call) -> None:
     assert "The scores are those of the clusters as they were found" in shown
 
 
+def test_what_looks_like_one_class_is_shown_merged_and_undone(finished: Path, call: Call) -> None:
+    run = load(finished)
+    k = len(run.summary["cluster_sizes"])
+    order = [[1, 2, 0.4], *([0, other, 0.0] for other in range(1, k) if other != 2)]
+    run.write_json("merging.json", {"order": order, "n_new": k - 1, "mixed": []})
+    run.write_json("summary.json", {**run.summary, "n_new_by_heads": k - 1})
+    shown = call("show", finished).stdout
+    assert f"tells only about {k - 1} new classes apart: clusters 1 and 2 look like one class each" in shown
+    assert f"autonovel merge {finished} --suggested" in shown
+    merged = call("merge", finished, "--suggested")
+    assert merged.returncode == 0, merged.stderr
+    assert "cluster 2: no longer there" in merged.stdout
+    assert "--suggested" not in call("show", finished).stdout
+    call("undo", finished)
+    assert load(finished).suggested == [[1, 2]]
+    run.write_json("summary.json", {**run.summary, "n_new_by_heads": 2 * k})
+    run.write_json("merging.json", {"order": order, "n_new": 2 * k, "mixed": [1]})
+    assert f"tells about {2 * k} new classes apart, more than there are clusters" in call("show", finished).stdout
+
+
 def test_images_move_and_clusters_are_regrouped(finished: Path, call: Call) -> None:
     run = load(finished)
     image = run.predictions[int(run.clusters[1].members[0])].image

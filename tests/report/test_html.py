@@ -147,6 +147,21 @@ def test_confusion_names_its_rows(run: Run) -> None:
     assert "Against the truth" in read(write_report(run)).text
 
 
+def test_confusion_of_more_clusters_than_classes(run: Run) -> None:
+    table = [[9, 0, 3], [0, 5, 0], [0, 0, 0]]  # as it is kept: square, with a row for no class
+    summary = {
+        **run.summary,
+        "confusion": table,
+        "confusion_classes": ["a", "b"],
+        "matched": {"1": ["a", 9], "0": ["b", 5]},
+    }
+    run.write_json("summary.json", summary)
+    found = describe_confusion(run)
+    assert found is not None
+    assert found["columns"] == ["new 1", "new 0", "column 2"]
+    assert found["rows"] == [("a", [9, 0, 3]), ("b", [0, 5, 0])]
+
+
 def test_a_folder_without_pictures_has_a_report_and_no_picture(run: Run) -> None:
     for name in ("images.csv", "thumbnails/index.json"):
         (run.path / name).unlink()

@@ -313,7 +313,8 @@ def describe_confusion(run: Run) -> dict[str, Any] | None:
     columns = [f"new {clusters[name]}" if name in clusters else f"column {place}" for place, name in enumerate(rows)]
     columns += [f"column {place}" for place in range(len(columns), len(table[0]))]
     largest = max(max(line) for line in table) or 1
-    return {"columns": columns, "rows": list(zip(rows, table, strict=True)), "largest": largest, "scores": _scores(run)}
+    lines = list(zip(rows, table, strict=False))  # with more clusters than classes, the last rows are of no class
+    return {"columns": columns, "rows": lines, "largest": largest, "scores": _scores(run)}
 
 
 def _true_classes(run: Run, table: Sequence[Sequence[int]]) -> list[str]:
