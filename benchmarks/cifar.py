@@ -6,7 +6,7 @@ Plans run at the same time; those joined by a comma run one after the other.
 paper-*, fast-*: stages 1 and 2 once, then stage 3 for every seed, with and without the incremental head.
 best-*: swapped prediction, one seed.
 cluster-*: no labels at all; as it is, without consistency, without self-supervision, with balanced clusters instead of
-pairs. Takes rotation over from paper-*.
+pairs. Takes rotation over from paper-*. Last, from contrast to neighbours, which stands alone: --rows neighbours.
 With --together 1 the runs of a plan go one after the other.
 estimate-*: the number of new classes by every estimator, from features of known classes that are not probes.
 """
@@ -40,7 +40,7 @@ from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import answer
 
-ROWS = ("full", "no-consistency", "no-rotation", "swap")
+ROWS = ("full", "no-consistency", "no-rotation", "swap", "neighbours")
 """Of the table without labels."""
 
 _rotated: dict[str, threading.Event] = defaultdict(threading.Event)
@@ -135,6 +135,7 @@ class Plan:
             "no-consistency": lambda: with_rotation("no-consistency", inconsistent),
             "no-rotation": from_nothing,
             "swap": lambda: with_rotation("swap", self._recipe("cluster-swap")),
+            "neighbours": lambda: self._run("neighbours", self._recipe("cluster-neighbours")),
         }
         side_by_side([jobs[name] for name in self.args.rows or jobs], at_once=self.args.together)
 
