@@ -291,11 +291,13 @@ class Neighbours:
     balance: float = 5.0
     """Weight of a loss that is lowest where the mean prediction uses all clusters equally; 0 lets clusters die out."""
     self_labels: float = 0.6
-    """Share of the epochs, at the end, in which sure answers take the place of neighbours as teachers; 0: none."""
+    """Share of the epochs, at the end, in which sure answers teach too; 0: none."""
+    keep: float = 1.0
+    """How much neighbours and balance still count there; 0, as in SCAN, leaves sure answers alone, which must then be right."""
     threshold: float = 0.99
     """The probability above which an answer is sure."""
     augment: Augment = Augment(
-        "resized", area=(0.4, 1.0), jitter=0.4, grey=0.2, solarise=0.1, equalise=0.1, cutout=0.5, cutout_side=0.4
+        "resized", area=(0.4, 1.0), jitter=0.4, grey=0.2, solarise=0.1, cutout=0.5, cutout_side=0.4
     )
     """How the varied view of an image is made; its plain view is made by the stage's own settings."""
 

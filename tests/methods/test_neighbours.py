@@ -28,7 +28,7 @@ LABELS = torch.from_numpy(tiny_images().labels)
 
 def recipe_for(epochs: int = 4, **settings: object) -> Recipe:
     vary = Augment("resized", jitter=0.4, cutout=0.5)
-    own = replace(Settings(nearest=3, heads=HEADS, self_labels=0.5, threshold=0.4, augment=vary), **settings)
+    own = replace(Settings(nearest=3, heads=HEADS, self_labels=0.5, keep=0.0, threshold=0.4, augment=vary), **settings)
     joint = Joint(
         objective="neighbours", epochs=epochs, batch=10, lr=0.01, augment=Augment("zero", pad=1), neighbours=own
     )
@@ -94,8 +94,9 @@ def test_a_pile_of_few_images_has_each_neighbour_several_times() -> None:
         assert method.neighbours[i].tolist() == [first, second, first, second, first]
 
 
-def test_the_second_half_of_a_batch_are_neighbours_of_the_first_until_sure_answers_teach() -> None:
-    net, method = prepared(recipe_for())
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+def test_the_second_half_of_a_batch_are_neighbours_of_the_first_where_they_teach(keep: float) -> None:
+    net, method = prepared(recipe_for(keep=keep))
     look = looked_at(1.0)
     method.start_epoch(net, look, 0)
     order = method.order(look.labels, 0, "x", 0)
@@ -108,7 +109,7 @@ def test_the_second_half_of_a_batch_are_neighbours_of_the_first_until_sure_answe
     assert not torch.equal(order, method.order(look.labels, 0, "x", 1))
     assert [method.ramp(epoch) for epoch in range(4)] == [0, 0, 1, 1]
     method.start_epoch(net, look, 2)
-    assert torch.equal(method.order(look.labels, 0, "x", 0), plain)
+    assert torch.equal(method.order(look.labels, 0, "x", 0), order if keep else plain)
 
 
 # ---- losses
@@ -137,14 +138,14 @@ def slow_losses(net: Net, method: Neighbours, batch: Batch, ramp: float) -> dict
                 target = int(plain[head, i].argmax())
                 costs.setdefault(target, []).append(-np.log(varied[head, i, target]))
         labelled.append(np.mean([np.mean(rows) for rows in costs.values()]) if costs else 0.0)
-    weight = method.settings.neighbours.balance
+    weight, kept = method.settings.neighbours.balance, 1 - ramp * (1 - method.settings.neighbours.keep)
     total = [a + weight * u for a, u in zip(apart, uneven, strict=True)]
     best = int(
         np.argmin([before + (1 - ramp) * t for before, t in zip(method.head_losses.tolist(), total, strict=True)])
     )
     found = {
-        "neighbours": [(1 - ramp) * a / HEADS for a in apart],
-        "balance": [(1 - ramp) * weight * u / HEADS for u in uneven],
+        "neighbours": [kept * a / HEADS for a in apart],
+        "balance": [kept * weight * u / HEADS for u in uneven],
         "self_labels": [ramp * labelled[best]],
     }
     if "known" in net.heads:
@@ -154,14 +155,14 @@ def slow_losses(net: Net, method: Neighbours, batch: Batch, ramp: float) -> dict
     return found
 
 
-@pytest.mark.parametrize("ramp", [0.0, 1.0])
+@pytest.mark.parametrize(("ramp", "keep"), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.6)])
 @pytest.mark.parametrize(
     "labels",
     [[-1] * 10, [0, 1, -1, -1, -1, -1, -1, 2, -1, -1], [0, 1, 2] * 3 + [1], [-1] * 3],
     ids=["pile", "mixed", "labelled", "three rows"],
 )
-def test_the_losses_are_those_of_loops(labels: list[int], ramp: float) -> None:
-    net, method = prepared(recipe_for(threshold=0.35), n_known=3 if max(labels) >= 0 else 0)
+def test_the_losses_are_those_of_loops(labels: list[int], ramp: float, keep: float) -> None:
+    net, method = prepared(recipe_for(threshold=0.35, keep=keep), n_known=3 if max(labels) >= 0 else 0)
     method.head_losses.copy_(torch.tensor([0.3, 0.2]))
     index = torch.arange(len(labels)) * 7 + 3
     images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (len(labels), SIZE, SIZE, 3), dtype=np.uint8))
@@ -173,7 +174,9 @@ def test_the_losses_are_those_of_loops(labels: list[int], ramp: float) -> None:
     assert found.keys() == expected.keys()
     for name, value in found.items():
         np.testing.assert_allclose(value.reshape(-1), expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
-    gained = HEADS * (found["neighbours"] + found["balance"])
+    gained = (
+        (1 - ramp) * HEADS * (found["neighbours"] + found["balance"])
+    )  # later epochs do not change which head is best
     torch.testing.assert_close(method.head_losses, before + gained)
 
 
@@ -226,6 +229,7 @@ def test_a_training_learns_in_both_parts_and_resumes_to_the_bit() -> None:
         ("heads", 0),
         ("balance", -1.0),
         ("self_labels", 1.5),
+        ("keep", -0.5),
         ("threshold", -0.1),
         ("threshold", float("nan")),
     ],

@@ -23,6 +23,7 @@ _LIMITS = (
     ("heads", 1, float("inf"), "be at least 1"),
     ("balance", 0, float("inf"), "be at least 0"),
     ("self_labels", 0, 1, "lie between 0 and 1"),
+    ("keep", 0, float("inf"), "be at least 0"),
     ("threshold", 0, 1, "lie between 0 and 1"),
 )
 """Setting, smallest and largest value, and how to say so."""
@@ -32,14 +33,15 @@ class Neighbours(JointObjective):
     """Neighbours in the features of the stages before get the same cluster; sure answers then teach the rest.
 
     In the spirit of SCAN (Van Gansbeke et al., 2020). Neighbours are found once, before the first epoch. In the last part of
-    the epochs the answer for the plain view of an image, where it is sure, is the target of its varied view. Labelled images
-    learn their class beside, at a head of their own.
+    the epochs the answer for the plain view of an image, where it is sure, is the target of its varied view. There SCAN drops
+    the neighbours; here they may stay, for sure answers that are wrong, or all of a few clusters, otherwise teach on their own.
+    Labelled images learn their class beside, at a head of their own.
     """
 
     neighbours: Tensor
     """int32 (images, nearest): the nearest images of the pile to each one of it; a labelled image stands for itself."""
     head_losses: Tensor
-    """float32 (heads,): what each head lost in the last epoch in which neighbours taught it."""
+    """float32 (heads,): what each head lost in the last epoch in which neighbours alone taught it."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -70,7 +72,7 @@ class Neighbours(JointObjective):
         self.register_buffer("head_losses", torch.zeros(settings.heads))
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
-        """Find the neighbours before the first epoch; count the losses of each head afresh while neighbours teach."""
+        """Find the neighbours before the first epoch; count the losses of each head afresh while they teach alone."""
         super().start_epoch(net, look, epoch)
         self._labels_itself = self.ramp(epoch) > 0
         if not self._labels_itself:
@@ -84,9 +86,9 @@ class Neighbours(JointObjective):
             self.neighbours[pile] = pile[found[:, again]].int()
 
     def order(self, labels: Tensor, *key: object) -> Tensor:
-        """As for other objectives; while neighbours teach, the second half of a batch are neighbours of the first."""
+        """As for other objectives, but where neighbours teach, the second half of a batch are neighbours of the first."""
         order = super().order(labels, *key)
-        if self._labels_itself:
+        if self._labels_itself and not self.settings.neighbours.keep:
             return order
         half = order.shape[1] // 2
         images, table = order[:, :half], self.neighbours.cpu()
@@ -94,7 +96,7 @@ class Neighbours(JointObjective):
         return torch.cat([images, table[images, drawn].long(), order[:, 2 * half :]], 1)
 
     def ramp(self, epoch: int) -> float:
-        """0 while neighbours teach, 1 from the epoch on in which sure answers do."""
+        """0 while neighbours teach alone, 1 from the epoch on in which sure answers do."""
         epochs = self.settings.epochs
         return float(epoch >= epochs - round(self.settings.neighbours.self_labels * epochs))
 
@@ -104,7 +106,7 @@ class Neighbours(JointObjective):
         return [plain, make_view(batch.images, key, batch.index, self.settings.neighbours.augment, view=1)]
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
-        """What neighbours teach every head or, once the ramp is 1, what sure answers teach the best one; known classes beside."""
+        """What neighbours teach every head and, once the ramp is 1, sure answers the best one; known classes beside."""
         settings, labels = self.settings.neighbours, self.labels_of(seen)
         free, half = labels < 0, len(labels) // 2
         features = net.features_of(seen.views)
@@ -117,9 +119,10 @@ class Neighbours(JointObjective):
         said = torch.cat([plain[:, images], varied[:, images]], 1).exp()
         uneven = settings.balance * mean_entropy_loss(said, free[images].repeat(2))
         self.head_losses.add_((1 - ramp) * (apart + uneven).detach())
+        weight = 1 - ramp * (1 - settings.keep)
         losses = {
-            "neighbours": (1 - ramp) * apart / settings.heads,
-            "balance": (1 - ramp) * uneven / settings.heads,
+            "neighbours": weight * apart / settings.heads,
+            "balance": weight * uneven / settings.heads,
         }
         if settings.self_labels:
             best = F.one_hot(self.head_losses.argmin(), settings.heads)
