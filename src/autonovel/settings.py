@@ -290,8 +290,8 @@ class Neighbours:
     """Heads that cluster side by side; the one that agrees best with the neighbours answers."""
     balance: float = 5.0
     """Weight of a loss that is lowest where the mean prediction uses all clusters equally; 0 lets clusters die out."""
-    self_labels: float = 0.6
-    """Share of the epochs, at the end, in which sure answers teach too; 0: none."""
+    self_labels: float = 0.0
+    """Share of the epochs, at the end, in which sure answers teach too; for features whose neighbours are mostly right."""
     keep: float = 1.0
     """How much neighbours and balance still count there; 0, as in SCAN, leaves sure answers alone, which must then be right."""
     threshold: float = 0.99

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from autonovel import settings
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
@@ -27,6 +28,7 @@ from autonovel.settings import Augment, Contrast, Joint, Model, Pretrain, Recipe
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 SIZE, N_NEW = 8, 3
+NEIGHBOURS = {"objective": "neighbours", "epochs": 2, "neighbours": settings.Neighbours(self_labels=0.5)}
 DEPTHS = ["heads", "layer4", "layer3", "layer2", "layer1", "all"]
 CPU = Mode(torch.device("cpu"))
 CUDA = Mode(torch.device("cuda"), torch.bfloat16, captured=True)
@@ -158,7 +160,7 @@ def test_every_combination_trains(pretraining: str, where: Mode) -> None:
             assert all(np.isfinite(value) for value in losses[0].values()), (rule, depth)
             assert moved_blocks(net, start) == blocks_of(depth), (rule, depth)
     for depth in DEPTHS:
-        chosen = recipe_for(pretraining, objective="neighbours", train_from=depth, epochs=2)
+        chosen = recipe_for(pretraining, train_from=depth, **NEIGHBOURS)
         net = net_with_known_classes()
         net.load_state_dict(start)
         losses, _ = run_stage(net, Neighbours(Task(chosen, 3, N_NEW, 24)), where)
@@ -174,7 +176,7 @@ def test_every_choice_can_be_compiled(name: str) -> None:
     if name in PAIR_RULES:
         net, method = net_with_known_classes(), Pairs(Task(recipe_for(pairs=name), 3, N_NEW, 24))
     elif name == "neighbours":
-        net, method = net_with_known_classes(), Neighbours(Task(recipe_for(objective=name, epochs=2), 3, N_NEW, 24))
+        net, method = net_with_known_classes(), Neighbours(Task(recipe_for(**NEIGHBOURS), 3, N_NEW, 24))
     elif (kind := find(PRETRAINING, name, "--pretrain.method")) is not None:
         net, method = new_net(), kind(Task(recipe_for(name), n_images=24))
     else:

@@ -30,11 +30,11 @@ _LIMITS = (
 
 
 class Neighbours(JointObjective):
-    """Neighbours in the features of the stages before get the same cluster; sure answers then teach the rest.
+    """Neighbours in the features of the stages before get the same cluster; sure answers may then teach the rest.
 
-    In the spirit of SCAN (Van Gansbeke et al., 2020). Neighbours are found once, before the first epoch. In the last part of
-    the epochs the answer for the plain view of an image, where it is sure, is the target of its varied view. There SCAN drops
-    the neighbours; here they may stay, for sure answers that are wrong, or all of a few clusters, otherwise teach on their own.
+    In the spirit of SCAN (Van Gansbeke et al., 2020). Neighbours are found once, before the first epoch. If asked to, in the last
+    part of the epochs the answer for the plain view of an image, where it is sure, is the target of its varied view. There SCAN
+    drops the neighbours; here they may stay, for wrong answers, or those of a few clusters, otherwise teach on their own.
     Labelled images learn their class beside, at a head of their own.
     """
 

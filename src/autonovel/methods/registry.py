@@ -62,8 +62,8 @@ OBJECTIVES: Mapping[str, Entry] = {
     ),
     "neighbours": Entry(
         "neighbours:Neighbours",
-        "an image and its nearest neighbours after stage 1 get one cluster, then sure answers teach: for piles without labels "
-        "(after simclr or moco), classes about even",
+        "an image and its nearest neighbours after stage 1 get one cluster: for piles without labels, after simclr or moco, "
+        "where classes are even",
     ),
     "auto": Entry("swap:Swapped", "contrast for few images under method scratch, otherwise swap"),
 }
