@@ -44,6 +44,7 @@ SURE = {"joint.epochs": 250, "joint.neighbours.self_labels": 0.6}
 """As many epochs of neighbours as in the recipe, then sure answers."""
 
 CONTRAST: dict[str, tuple[str, dict[str, Any]]] = {
+    "contrast-kmeans": ("cluster-contrast", {"method": "kmeans"}),
     "contrast-swap": ("cluster-contrast", {}),
     "neighbours": ("cluster-neighbours", {}),
     "neighbours-sure": ("cluster-neighbours", SURE),
