@@ -11,7 +11,7 @@ from autonovel.chance import seeded
 from autonovel.data.loader import Batch
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
-from autonovel.methods.base import Task, losses_of
+from autonovel.methods.base import Seen, Task, losses_of
 from autonovel.methods.neighbours import Neighbours
 from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Joint, Model, Pretrain, Recipe, Supervised
@@ -190,6 +190,24 @@ def test_once_sure_answers_teach_only_the_best_head_learns() -> None:
     moved = [sum(float(p.grad.abs().sum()) for p in head.parameters()) for head in net.heads["new"]]  # type: ignore[union-attr]
     assert moved[0] == 0
     assert moved[1] > 0
+
+
+def test_a_step_is_one_graph_without_a_look_at_values() -> None:
+    net, method = prepared(recipe_for(threshold=0.0, keep=0.5))
+    index, labels = torch.arange(10), torch.tensor([0, 1, 2] + [-1] * 7)
+    batch = Batch(torch.from_numpy(tiny_images().images[:10]), labels, index, index)
+    views, ramp = net.through_frozen(method.views(batch, KEY)), torch.tensor(0.5)
+
+    def step(views: list[Tensor]) -> Tensor:
+        return torch.stack([loss.sum() for loss in method.losses(net, Seen(views, labels, index), ramp).values()])
+
+    expected, counted = step(views), method.head_losses.clone()
+    method.head_losses.zero_()
+    found = torch.compile(step, backend="eager", fullgraph=True, dynamic=False)(views)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(method.head_losses, counted, rtol=1e-3, atol=1e-4)
+    found.sum().backward()
+    assert all(weight.grad is not None for weight in net.parameters())
 
 
 # ---- training
