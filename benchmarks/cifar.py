@@ -6,7 +6,7 @@ Plans run at the same time; those joined by a comma run one after the other.
 paper-*, fast-*: stages 1 and 2 once, then stage 3 for every seed, with and without the incremental head.
 best-*: swapped prediction, one seed.
 cluster-*: no labels at all; as it is, without consistency, without self-supervision, with balanced clusters instead of
-pairs. Takes rotation over from paper-*.
+pairs. Takes rotation over from paper-*. The rows of CONTRAST, one after the other, start from SimCLR, trained once.
 With --together 1 the runs of a plan go one after the other.
 estimate-*: the number of new classes by every estimator, from features of known classes that are not probes.
 """
@@ -35,12 +35,24 @@ from autonovel.machine.jobs import side_by_side
 from autonovel.models.net import build
 from autonovel.pipeline import Pipeline
 from autonovel.probes import estimate_from, plan_probes
-from autonovel.recipes import get_recipe
+from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import answer
 
-ROWS = ("full", "no-consistency", "no-rotation", "swap")
+SURE = {"joint.epochs": 250, "joint.neighbours.self_labels": 0.6}
+"""As many epochs of neighbours as in the recipe, then sure answers."""
+
+CONTRAST: dict[str, tuple[str, dict[str, Any]]] = {
+    "contrast-kmeans": ("cluster-contrast", {"method": "kmeans"}),
+    "contrast-swap": ("cluster-contrast", {}),
+    "neighbours": ("cluster-neighbours", {}),
+    "neighbours-sure": ("cluster-neighbours", SURE),
+    "neighbours-sure-alone": ("cluster-neighbours", SURE | {"joint.neighbours.keep": 0.0}),
+}
+"""Rows that start from SimCLR: recipe and what differs from it. Sure answers teach beside neighbours, or alone as in SCAN."""
+
+ROWS = ("full", "no-consistency", "no-rotation", "swap", *CONTRAST)
 """Of the table without labels."""
 
 _rotated: dict[str, threading.Event] = defaultdict(threading.Event)
@@ -136,7 +148,16 @@ class Plan:
             "no-rotation": from_nothing,
             "swap": lambda: with_rotation("swap", self._recipe("cluster-swap")),
         }
-        side_by_side([jobs[name] for name in self.args.rows or jobs], at_once=self.args.together)
+        chosen = self.args.rows or ROWS
+
+        def with_contrast() -> None:
+            before: Run | None = None
+            for name in (name for name in CONTRAST if name in chosen):
+                recipe, changes = CONTRAST[name]
+                settings = with_epochs(with_fields(get_recipe(recipe), changes), self.args.epochs)
+                before = self._run(name, settings, start_from=before)
+
+        side_by_side([*(jobs[name] for name in jobs if name in chosen), with_contrast], at_once=self.args.together)
 
     def estimate(self) -> None:
         recipe = self._recipe("best")

@@ -1,10 +1,12 @@
 """Compare settings of the unsupervised mode on known classes of CIFAR-100.
 
     python benchmarks/tune_cluster.py --root DATA --start RUNS/paper-cifar100-start --set joint.objective=pairs,swap
+    python benchmarks/tune_cluster.py --root DATA --starts STARTS --recipe cluster-neighbours --set joint.neighbours.nearest=5,20
 
 CIFAR-10 has no known classes here, so its labels may choose nothing. A task is a draw of known classes of CIFAR-100,
-clustered without their labels and scored with them; all tasks start from the rotation network in ``--start``, which has
-seen no label. Draws have a tenth of the images of CIFAR-10: ``--stretch 10`` gives them as many steps as it has.
+clustered without their labels and scored with them; all tasks start from the first stage of the run in ``--start``, which has
+seen no label, or from their own, which is trained once and kept in ``--starts``. Draws have a tenth of the images of CIFAR-10:
+``--stretch 10`` gives joint training as many steps as it has there. ``--set method=kmeans`` is k-means on the first stage.
 docs/cluster.md holds what was found.
 """
 
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 from common import Log, add_row, brief, combinations
 
+from autonovel.chance import make_key
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.identity import config_of
@@ -50,10 +53,21 @@ def stretched(recipe: Recipe, factor: int) -> Recipe:
     )
 
 
+def first_stage(pipeline: Pipeline, folder: Path, name: str) -> Run:
+    """A run that has the first stage of this pipeline; what comes after it may differ, so it is named by what it depends on."""
+    run = Run(folder / f"{name}-{make_key(pipeline.recipe.model, pipeline.recipe.pretrain)}")
+    return run if run.has("pretrain.safetensors") else pipeline.run(run, until="pretrain")
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--start", type=Path, required=True, help="a run of recipe cifar100 with its rotation network")
+    parser.add_argument("--recipe", default="cluster")
+    start = parser.add_mutually_exclusive_group(required=True)
+    start.add_argument("--start", type=Path, help="a run of recipe cifar100 with its rotation network")
+    start.add_argument(
+        "--starts", type=Path, help="a folder for the first stage of each draw, trained where it is missing"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", help="a field and its values (A+B=V)")
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--draws", nargs="+", type=int, default=[0, 1, 2])
@@ -68,20 +82,23 @@ def main(arguments: list[str] | None = None) -> None:
 
     def attempt(chosen: dict[str, Any], draw: int, seed: int) -> float:
         images, truth = draw_classes(data, args.classes, draw)
-        recipe = get_recipe("cluster")
+        recipe = get_recipe(args.recipe)
         # the network of the rotation run, whatever the number of images
         recipe = replace(stretched(recipe, args.stretch), model=get_recipe("cifar100").model)
         recipe = with_fields(recipe, chosen)
         with tempfile.TemporaryDirectory() as folder:
             pipeline = Pipeline(images, recipe, args.classes, seed, mode, Log(f"{chosen} {draw}", 100))
             run = Run(Path(folder) / "run")
-            with run.claim(
-                config_of(images, pipeline.recipe, args.classes, seed)
-            ):  # rotation saw more images than these
-                shutil.copyfile(args.start / "pretrain.safetensors", run.path / "pretrain.safetensors")
-            pipeline.run(run, truth=truth)
+            if args.starts:
+                pipeline.run(run, truth=truth, start_from=first_stage(pipeline, args.starts, f"draw{draw}-seed{seed}"))
+            else:
+                with run.claim(
+                    config_of(images, pipeline.recipe, args.classes, seed)
+                ):  # rotation saw more images than these
+                    shutil.copyfile(args.start / "pretrain.safetensors", run.path / "pretrain.safetensors")
+                pipeline.run(run, truth=truth)
             summary = brief(run.summary)
-        row = {"settings": chosen, "draw": draw, "stretch": args.stretch} | summary
+        row = {"recipe": args.recipe, "settings": chosen, "draw": draw, "stretch": args.stretch} | summary
         if args.out:
             add_row(args.out, row)
         return float(summary["acc_new"])

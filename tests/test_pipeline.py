@@ -76,7 +76,9 @@ def slow_accuracy(truth: np.ndarray, found: np.ndarray) -> float:
     return max(float(np.mean(np.array(matching)[found] == truth)) for matching in matchings)
 
 
-@pytest.mark.parametrize(("objective", "incremental"), [("pairs", False), ("pairs", True), ("swap", True)])
+@pytest.mark.parametrize(
+    ("objective", "incremental"), [("pairs", False), ("pairs", True), ("swap", True), ("neighbours", False)]
+)
 def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, incremental: bool) -> None:
     run = discover(cifar, tmp_path / "run", small_recipe(objective, incremental=incremental))
     images, truth = cifar
@@ -113,7 +115,7 @@ def test_permuting_hidden_labels_changes_no_bit_of_the_model(cifar, tmp_path: Pa
     shuffled = truth.labels.copy()
     hidden = np.flatnonzero(~images.is_labelled)
     shuffled[hidden] = np.random.default_rng(0).permutation(shuffled[hidden])
-    for objective in ("pairs", "swap"):
+    for objective in ("pairs", "swap", "neighbours"):
         recipe = small_recipe(objective)
         one = discover(cifar, tmp_path / f"{objective}-one", recipe)
         other = discover((images, replace(truth, labels=shuffled)), tmp_path / f"{objective}-other", recipe)
@@ -193,8 +195,8 @@ def test_rotation_serves_for_other_labels_of_the_same_images(cifar, tmp_path: Pa
     assert {m["stage"] for m in second.metrics} == {"supervised", "joint"}
 
 
-@pytest.mark.parametrize("name", ["cluster", "cluster-swap"])
-def test_both_ways_without_labels_take_rotation_over_from_a_run_with_labels(cifar, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["cluster", "cluster-swap", "cluster-neighbours", "cluster-contrast"])
+def test_all_ways_without_labels_take_rotation_over_from_a_run_with_labels(cifar, tmp_path: Path, name: str) -> None:
     images, truth = cifar
     small = small_recipe()
     first = discover(cifar, tmp_path / "first", small)
@@ -207,6 +209,8 @@ def test_both_ways_without_labels_take_rotation_over_from_a_run_with_labels(cifa
     )
     assert {m["stage"] for m in run.metrics} == {"joint"}
     losses = {"cluster": {"pairs", "consistency"}, "cluster-swap": {"new", "over"}}
+    losses["cluster-contrast"] = losses["cluster-swap"]
+    losses["cluster-neighbours"] = {"neighbours", "balance"}
     assert all(m["losses"].keys() == losses[name] for m in run.metrics)
     assert sum(run.summary["cluster_sizes"]) == len(images)
     assert run.summary["acc_new"] == pytest.approx(cluster_accuracy(truth.labels, run.machine.group))

@@ -123,6 +123,18 @@ def test_the_unsupervised_mode_is_that_of_cifar10_without_labels(preset: str) ->
     )
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_neighbours_start_from_the_contrastive_stage_of_the_preset(preset: str) -> None:
+    recipe = get_recipe("cluster-neighbours", preset)
+    assert recipe.pretrain == with_pretraining(get_recipe("cifar10", preset), "simclr").pretrain
+    assert (recipe.joint.objective, recipe.joint.train_from, recipe.joint.batch) == ("neighbours", "all", 0)
+    assert (recipe.joint.optimiser, recipe.joint.lr, recipe.joint.weight_decay) == ("adam", 1e-4, 1e-4)
+    assert recipe.model == get_recipe("cluster").model
+    swap = get_recipe("cluster-contrast", preset)
+    assert dataclasses.replace(swap, name=recipe.name, joint=recipe.joint) == recipe
+    assert (swap.joint.objective, swap.joint.augment) == ("swap", get_recipe("best").joint.augment)
+
+
 def test_digits_are_never_mirrored() -> None:
     for name in ("svhn", "digits", "omniglot"):
         for preset in PRESETS:

@@ -289,6 +289,28 @@ class JointContrast:
 
 
 @dataclass(frozen=True)
+class Neighbours:
+    """Settings of the neighbours objective."""
+
+    nearest: int = 20
+    """Nearest images of each image, found once from the features of the stages before; one of them is drawn each time."""
+    heads: int = 4
+    """Heads that cluster side by side; the one that agrees best with the neighbours answers."""
+    balance: float = 5.0
+    """Weight of a loss that is lowest where the mean prediction uses all clusters equally; 0 lets clusters die out."""
+    self_labels: float = 0.0
+    """Share of the epochs, at the end, in which sure answers teach too; for features whose neighbours are mostly right."""
+    keep: float = 1.0
+    """How much neighbours and balance still count there; 0, as in SCAN, leaves sure answers alone, which must then be right."""
+    threshold: float = 0.99
+    """The probability above which an answer is sure."""
+    augment: Augment = Augment(
+        "resized", area=(0.4, 1.0), jitter=0.4, grey=0.2, solarise=0.1, cutout=0.5, cutout_side=0.4
+    )
+    """How the varied view of an image is made; its plain view is made by the stage's own settings."""
+
+
+@dataclass(frozen=True)
 class Joint(Training):
     """Stage 3: known and new classes together."""
 
@@ -320,6 +342,8 @@ class Joint(Training):
     """Settings of the swap objective."""
     contrast: JointContrast = JointContrast()
     """Settings of the contrast objective."""
+    neighbours: Neighbours = Neighbours()
+    """Settings of the neighbours objective."""
 
     def ramp_at(self, epoch: int) -> float:
         """The ramp in epoch r (from 0): exp(-5 (1 - min(1, r / T))^2)."""

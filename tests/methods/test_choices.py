@@ -1,4 +1,4 @@
-"""Every choice of pre-training, pair rule and trained depth together, a few steps each; k-means over the pile on schedule."""
+"""Every choice of pre-training, pair rule (or neighbours) and depth, a few steps each; k-means over the pile on schedule."""
 
 from dataclasses import replace
 from functools import cache
@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from autonovel import settings
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
@@ -17,6 +18,7 @@ from autonovel.machine.device import Mode
 from autonovel.maths.pairs import PAIR_RULES, PairInput, rank_statistics
 from autonovel.methods import registry
 from autonovel.methods.base import Method, Task
+from autonovel.methods.neighbours import Neighbours
 from autonovel.methods.pairs import Pairs
 from autonovel.methods.registry import PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
@@ -27,6 +29,7 @@ from autonovel.step import State
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 SIZE, N_NEW = 8, 3
+NEIGHBOURS = {"objective": "neighbours", "epochs": 2, "neighbours": settings.Neighbours(self_labels=0.5)}
 DEPTHS = ["heads", "layer4", "layer3", "layer2", "layer1", "all"]
 CPU = Mode(torch.device("cpu"))
 CUDA = Mode(torch.device("cuda"), torch.bfloat16, captured=True)
@@ -120,6 +123,22 @@ def weights(net: torch.nn.Module) -> State:
     return {name: value.detach().cpu().clone() for name, value in net.state_dict().items()}
 
 
+BLOCKS = ["stem", *DEPTHS[4:0:-1]]
+
+
+def blocks_of(depth: str) -> set[str]:
+    """What is to learn."""
+    return set(BLOCKS if depth == "all" else BLOCKS[BLOCKS.index(depth) :] if depth != "heads" else [])
+
+
+def moved_blocks(net: Net, start: State) -> set[str]:
+    """What has learned."""
+    moved = [
+        name for name, value in net.named_parameters() if name in start and not torch.equal(value.cpu(), start[name])
+    ]
+    return {name.split(".")[1] for name in moved if name.startswith("backbone.")}
+
+
 @pytest.mark.parametrize("where", [CPU, pytest.param(CUDA, marks=pytest.mark.gpu)], ids=["cpu", "captured"])
 @pytest.mark.parametrize("pretraining", PRETRAINING)
 def test_every_combination_trains(pretraining: str, where: Mode) -> None:
@@ -140,27 +159,31 @@ def test_every_combination_trains(pretraining: str, where: Mode) -> None:
             losses, _ = run_stage(net, Pairs(Task(chosen, 3, N_NEW, 24)), where)
             assert losses[0].keys() == {"known", "pairs", "consistency"}
             assert all(np.isfinite(value) for value in losses[0].values()), (rule, depth)
-            blocks = ["stem", *DEPTHS[4:0:-1]]
-            learned = set(blocks if depth == "all" else blocks[blocks.index(depth) :] if depth != "heads" else [])
-            trained = dict(net.named_parameters())
-            for block in blocks:
-                inside = [name for name in trained if name.startswith(f"backbone.{block}.")]
-                moved = any(not torch.equal(trained[name].detach().cpu(), start[name]) for name in inside)
-                assert moved == (block in learned), (rule, depth, block)
+            assert moved_blocks(net, start) == blocks_of(depth), (rule, depth)
+    for depth in DEPTHS:
+        chosen = recipe_for(pretraining, train_from=depth, **NEIGHBOURS)
+        net = net_with_known_classes()
+        net.load_state_dict(start)
+        losses, _ = run_stage(net, Neighbours(Task(chosen, 3, N_NEW, 24)), where)
+        assert losses[0].keys() == losses[1].keys() == {"known", "neighbours", "balance", "self_labels"}
+        assert all(np.isfinite(value).all() for epoch in losses for value in epoch.values()), depth
+        assert moved_blocks(net, start) == blocks_of(depth), depth
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [*PRETRAINING, *PAIR_RULES])
+@pytest.mark.parametrize("name", [*PRETRAINING, *PAIR_RULES, "neighbours"])
 def test_every_choice_can_be_compiled(name: str) -> None:
     compiled = replace(CUDA, compiled=True)
     if name in PAIR_RULES:
         net, method = net_with_known_classes(), Pairs(Task(recipe_for(pairs=name), 3, N_NEW, 24))
+    elif name == "neighbours":
+        net, method = net_with_known_classes(), Neighbours(Task(recipe_for(**NEIGHBOURS), 3, N_NEW, 24))
     elif (kind := find(PRETRAINING, name, "--pretrain.method")) is not None:
         net, method = new_net(), kind(Task(recipe_for(name), n_images=24))
     else:
         return
     losses, _ = run_stage(net, method, compiled)
-    assert all(np.isfinite(value) for value in losses[0].values())
+    assert all(np.isfinite(value).all() for epoch in losses for value in epoch.values())
 
 
 def test_the_names_of_rules_and_their_lines_agree() -> None:

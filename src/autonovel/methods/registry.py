@@ -60,6 +60,11 @@ OBJECTIVES: Mapping[str, Entry] = {
         "contrast:Contrasted",
         "each view finds the other, a labelled one its class: a space without clusters, for few images (method scratch)",
     ),
+    "neighbours": Entry(
+        "neighbours:Neighbours",
+        "an image and its nearest neighbours after stage 1 get one cluster: for piles without labels, after simclr or moco, "
+        "where classes are even",
+    ),
     "auto": Entry("swap:Swapped", "contrast for few images under method scratch, otherwise swap"),
 }
 """What ``--joint.objective`` takes."""

@@ -26,8 +26,8 @@ class HeadSpec:
         inputs: features.
         outputs: classes.
         temperature: divides the scores of cosine heads.
-        stacked: a list of one head, with scores (1, n, classes), where several heads could stand.
-        count: heads side by side (projected).
+        stacked: a list of ``count`` heads, with scores (count, n, classes).
+        count: heads side by side (stacked, projected).
         hidden: hidden units (projected, perceptron, mlp; for the last, 0 takes half the features).
         projection: outputs of the projection (projected).
         extended_by: how many of the outputs are new classes that the head of the known ones has learned too.
@@ -46,15 +46,15 @@ class HeadSpec:
     parts: int = 1
 
 
-def class_head(model: Model, inputs: int, outputs: int, *, stacked: bool = False) -> HeadSpec:
-    """A head of the kind that the settings ask for."""
-    return HeadSpec(model.head, inputs, outputs, temperature=model.temperature, stacked=stacked)
+def class_head(model: Model, inputs: int, outputs: int, *, stacked: bool = False, count: int = 1) -> HeadSpec:
+    """A head of the kind that the settings ask for, or a list of so many."""
+    return HeadSpec(model.head, inputs, outputs, temperature=model.temperature, stacked=stacked, count=count)
 
 
 def make_head(spec: HeadSpec) -> nn.Module:
     """A fresh head (under the caller's random seed)."""
-    head = KINDS[spec.kind](spec)
-    return Heads([head]) if spec.stacked else head
+    make = KINDS[spec.kind]
+    return Heads([make(spec) for _ in range(spec.count)]) if spec.stacked else make(spec)
 
 
 class Cosine(nn.Module):

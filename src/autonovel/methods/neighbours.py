@@ -1,0 +1,137 @@
+"""Clusters from nearest neighbours: an image and what lies next to it get the same answer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autonovel.chance import host_generator
+from autonovel.data.augment import make_view
+from autonovel.data.loader import Batch
+from autonovel.errors import InputError, option
+from autonovel.maths.known_space import nearest, unit
+from autonovel.maths.losses import cross_entropy, mean_entropy_loss
+from autonovel.maths.neighbours import neighbour_loss, self_label_loss
+from autonovel.methods.base import Look, Losses, Seen, Task
+from autonovel.methods.joint import JointObjective
+from autonovel.models.heads import class_head
+from autonovel.models.net import Net
+
+_LIMITS = (
+    ("nearest", 1, float("inf"), "be at least 1"),
+    ("heads", 1, float("inf"), "be at least 1"),
+    ("balance", 0, float("inf"), "be at least 0"),
+    ("self_labels", 0, 1, "lie between 0 and 1"),
+    ("keep", 0, float("inf"), "be at least 0"),
+    ("threshold", 0, 1, "lie between 0 and 1"),
+)
+"""Setting, smallest and largest value, and how to say so."""
+
+
+class Neighbours(JointObjective):
+    """Neighbours in the features of the stages before get the same cluster; sure answers may then teach the rest.
+
+    In the spirit of SCAN (Van Gansbeke et al., 2020). Neighbours are found once, before the first epoch. If asked to, in the last
+    part of the epochs the answer for the plain view of an image, where it is sure, is the target of its varied view. There SCAN
+    drops the neighbours; here they may stay, for wrong answers, or those of a few clusters, otherwise teach on their own.
+    Labelled images learn their class beside, at a head of their own.
+    """
+
+    neighbours: Tensor
+    """int32 (images, nearest): the nearest images of the pile to each one of it; a labelled image stands for itself."""
+    head_losses: Tensor
+    """float32 (heads,): what each head lost in the last epoch in which neighbours alone taught it."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._labels_itself = False
+        recipe = task.recipe
+        learned_before = recipe.pretrain.method != "none" and recipe.pretrain.epochs
+        self._taught = bool(learned_before or (task.n_known and recipe.supervised.epochs))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Numbers in their ranges."""
+        settings = self.settings.neighbours
+        for name, least, most, rule in _LIMITS:
+            if not least <= getattr(settings, name) <= most:
+                raise InputError(f"{option(f'joint.neighbours.{name}')} is {getattr(settings, name)}; it must {rule}.")
+
+    def prepare(self, net: Net) -> None:
+        """Add the heads, and room for the neighbours; until they are found, each image is its own."""
+        super().prepare(net)
+        settings = self.settings.neighbours
+        if not self._taught and not net.pretrained:
+            raise InputError(
+                f"{option('joint.objective')} neighbours needs features to find neighbours in; "
+                f"use {option('pretrain.method', 'simclr')}."
+            )
+        net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True, count=settings.heads))
+        own = torch.arange(self._n_images, dtype=torch.int32)
+        self.register_buffer("neighbours", own[:, None].repeat(1, settings.nearest))
+        self.register_buffer("head_losses", torch.zeros(settings.heads))
+
+    def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
+        """Find the neighbours before the first epoch; count the losses of each head afresh while they teach alone."""
+        super().start_epoch(net, look, epoch)
+        self._labels_itself = self.ramp(epoch) > 0
+        if not self._labels_itself:
+            self.head_losses.zero_()
+        if epoch == 0:
+            pile = torch.nonzero(look.labels < 0).flatten()
+            device, room = self.neighbours.device, self.neighbours.shape[1]
+            found = nearest(unit(look.features(pile).to(device)), min(room, len(pile) - 1))
+            again = torch.arange(room, device=device) % found.shape[1]  # a small pile has fewer than there is room for
+            pile = pile.to(device)
+            self.neighbours[pile] = pile[found[:, again]].int()
+
+    def order(self, labels: Tensor, *key: object) -> Tensor:
+        """As for other objectives, but where neighbours teach, the second half of a batch are neighbours of the first."""
+        order = super().order(labels, *key)
+        if self._labels_itself and not self.settings.neighbours.keep:
+            return order
+        half = order.shape[1] // 2
+        images, table = order[:, :half], self.neighbours.cpu()
+        drawn = torch.randint(table.shape[1], images.shape, generator=host_generator(*key, "neighbours"))
+        return torch.cat([images, table[images, drawn].long(), order[:, 2 * half :]], 1)
+
+    def ramp(self, epoch: int) -> float:
+        """0 while neighbours teach alone, 1 from the epoch on in which sure answers do."""
+        epochs = self.settings.epochs
+        return float(epoch >= epochs - round(self.settings.neighbours.self_labels * epochs))
+
+    def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
+        """A plain and a varied one of each image."""
+        plain = make_view(batch.images, key, batch.index, self.settings.augment)
+        return [plain, make_view(batch.images, key, batch.index, self.settings.neighbours.augment, view=1)]
+
+    def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
+        """What neighbours teach every head and, once the ramp is 1, sure answers the best one; known classes beside."""
+        settings, labels = self.settings.neighbours, self.labels_of(seen)
+        free, half = labels < 0, len(labels) // 2
+        features = net.features_of(seen.views)
+        plain, varied = (scores.log_softmax(2) for scores in net.head_of("new", features))
+        images, others = slice(half), slice(half, 2 * half)
+        both = free[images] & free[others]
+        apart = neighbour_loss(plain[:, images], varied[:, others], both)
+        apart = (apart + neighbour_loss(varied[:, images], plain[:, others], both)) / 2
+        # over the images alone: some are neighbours of many, so that the second half is no fair sample of the pile
+        said = torch.cat([plain[:, images], varied[:, images]], 1).exp()
+        uneven = settings.balance * mean_entropy_loss(said, free[images].repeat(2))
+        self.head_losses.add_((1 - ramp) * (apart + uneven).detach())
+        weight = 1 - ramp * (1 - settings.keep)
+        losses = {
+            "neighbours": weight * apart / settings.heads,
+            "balance": weight * uneven / settings.heads,
+        }
+        if settings.self_labels:
+            best = F.one_hot(self.head_losses.argmin(), settings.heads)
+            losses["self_labels"] = ramp * (best * self_label_loss(plain, varied, free, settings.threshold)).sum()
+        if "known" in net.heads and self.settings.known_weight:
+            known = [cross_entropy(scores, labels, ~free) for scores in net.head_of("known", features)]
+            losses["known"] = self.settings.known_weight * torch.stack(known).mean()
+        return losses
+
+    def finish(self, net: Net, look: Look, losses: Losses) -> None:
+        """Let the head answer that neighbours taught best."""
+        net.answering_head.fill_(int(self.head_losses.argmin()))

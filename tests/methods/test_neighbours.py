@@ -1,0 +1,267 @@
+"""Clusters from nearest neighbours: what is found before the first epoch, what a batch holds, both parts of the training."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from autonovel.chance import seeded
+from autonovel.data.loader import Batch
+from autonovel.errors import InputError
+from autonovel.machine.device import Mode
+from autonovel.methods.base import Seen, Task, losses_of
+from autonovel.methods.neighbours import Neighbours
+from autonovel.models.net import Net, build
+from autonovel.settings import Augment, Joint, Model, Pretrain, Recipe, Supervised
+from autonovel.settings import Neighbours as Settings
+from tests.methods.test_choices import Memory, Stop, run_stage, tiny_images
+
+pytestmark = pytest.mark.usefixtures("flags_in_messages")
+
+SIZE, N_NEW, HEADS = 8, 3, 2
+CPU = Mode(torch.device("cpu"))
+KEY = torch.tensor(4711)
+LABELS = torch.from_numpy(tiny_images().labels)
+
+
+def recipe_for(epochs: int = 4, **settings: object) -> Recipe:
+    vary = Augment("resized", jitter=0.4, cutout=0.5)
+    own = replace(Settings(nearest=3, heads=HEADS, self_labels=0.5, keep=0.0, threshold=0.4, augment=vary), **settings)
+    joint = Joint(
+        objective="neighbours", epochs=epochs, batch=10, lr=0.01, augment=Augment("zero", pad=1), neighbours=own
+    )
+    return Recipe(model=Model(width=4), joint=joint)
+
+
+def prepared(recipe: Recipe, n_known: int = 3) -> tuple[Net, Neighbours]:
+    method = Neighbours(Task(recipe, n_known, N_NEW, len(LABELS)))
+    with seeded(0):
+        net = build(recipe.model, channels=3, size=SIZE)
+        method.prepare(net)
+    return net.train(), method
+
+
+class Look:
+    """Features that are given."""
+
+    seed = 0
+
+    def __init__(self, labels: Tensor, features: Tensor) -> None:
+        self.labels, self._features, self.asked = labels, features, 0
+
+    def features(self, index: Tensor) -> Tensor:
+        self.asked += 1
+        return self._features[index]
+
+
+def looked_at(pile: float = 0.5) -> Look:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.where(torch.rand(len(LABELS), generator=generator) < pile, -1, 1)
+    return Look(labels, torch.randn(len(LABELS), 5, generator=generator))
+
+
+def slow_neighbours(look: Look, count: int) -> dict[int, list[int]]:
+    """By image of the pile: its nearest others there by the cosine, nearest first."""
+    vectors = [row / np.linalg.norm(row) for row in look._features.double().numpy()]
+    pile = [i for i, label in enumerate(look.labels.tolist()) if label < 0]
+    return {i: sorted((j for j in pile if j != i), key=lambda j: -float(vectors[i] @ vectors[j]))[:count] for i in pile}
+
+
+# ---- neighbours
+
+
+@pytest.mark.parametrize("pile", [1.0, 0.6])
+def test_neighbours_are_found_once_in_the_pile_alone(pile: float) -> None:
+    net, method = prepared(recipe_for())
+    look = looked_at(pile)
+    for epoch in range(4):
+        method.start_epoch(net, look, epoch)
+    assert look.asked == 1
+    assert method.neighbours.dtype == torch.int32
+    expected = slow_neighbours(look, 3)
+    for i, row in enumerate(method.neighbours.tolist()):
+        assert row == expected.get(i, [i] * 3)
+
+
+def test_a_pile_of_few_images_has_each_neighbour_several_times() -> None:
+    net, method = prepared(recipe_for(nearest=5))
+    look = looked_at()
+    look.labels = torch.where(torch.arange(len(LABELS)) < 3, -1, 0)
+    method.start_epoch(net, look, 0)
+    for i, (first, second) in slow_neighbours(look, 2).items():
+        assert method.neighbours[i].tolist() == [first, second, first, second, first]
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+def test_the_second_half_of_a_batch_are_neighbours_of_the_first_where_they_teach(keep: float) -> None:
+    net, method = prepared(recipe_for(keep=keep))
+    look = looked_at(1.0)
+    method.start_epoch(net, look, 0)
+    order = method.order(look.labels, 0, "x", 0)
+    plain = super(Neighbours, method).order(look.labels, 0, "x", 0)
+    assert order.shape == plain.shape == (3, 10)
+    assert torch.equal(order[:, :5], plain[:, :5])
+    for image, other in zip(order[:, :5].flatten().tolist(), order[:, 5:].flatten().tolist(), strict=True):
+        assert other in method.neighbours[image]
+    assert torch.equal(order, method.order(look.labels, 0, "x", 0))
+    assert not torch.equal(order, method.order(look.labels, 0, "x", 1))
+    assert [method.ramp(epoch) for epoch in range(4)] == [0, 0, 1, 1]
+    method.start_epoch(net, look, 2)
+    assert torch.equal(method.order(look.labels, 0, "x", 0), order if keep else plain)
+
+
+# ---- losses
+
+
+def slow_losses(net: Net, method: Neighbours, batch: Batch, ramp: float) -> dict[str, list[float]]:
+    """By the definitions, row by row."""
+    features = net.features_of(net.through_frozen(method.views(batch, KEY)))
+    plain, varied = (scores.detach().double().softmax(2).numpy() for scores in net.head_of("new", features))
+    labels, half = batch.labels.tolist(), len(batch.labels) // 2
+    apart, uneven, labelled = [], [], []
+    for head in range(HEADS):
+        logs, said = [], []
+        for i in range(half):
+            if labels[i] < 0:
+                said += [plain[head, i], varied[head, i]]
+                if labels[half + i] < 0:
+                    logs.append(-np.log(plain[head, i] @ varied[head, half + i]))
+                    logs.append(-np.log(varied[head, i] @ plain[head, half + i]))
+        apart.append(np.mean(logs) if logs else 0.0)
+        mean = np.mean(said, 0) if said else np.full(N_NEW, 1 / N_NEW)
+        uneven.append(np.log(N_NEW) + (mean * np.log(mean)).sum())
+        costs: dict[int, list[float]] = {}
+        for i, label in enumerate(labels):
+            if label < 0 and plain[head, i].max() > method.settings.neighbours.threshold:
+                target = int(plain[head, i].argmax())
+                costs.setdefault(target, []).append(-np.log(varied[head, i, target]))
+        labelled.append(np.mean([np.mean(rows) for rows in costs.values()]) if costs else 0.0)
+    weight, kept = method.settings.neighbours.balance, 1 - ramp * (1 - method.settings.neighbours.keep)
+    total = [a + weight * u for a, u in zip(apart, uneven, strict=True)]
+    best = int(
+        np.argmin([before + (1 - ramp) * t for before, t in zip(method.head_losses.tolist(), total, strict=True)])
+    )
+    found = {
+        "neighbours": [kept * a / HEADS for a in apart],
+        "balance": [kept * weight * u / HEADS for u in uneven],
+        "self_labels": [ramp * labelled[best]],
+    }
+    if "known" in net.heads:
+        views = [scores.detach().double().log_softmax(1) for scores in net.head_of("known", features)]
+        rows = [[-float(view[i, label]) for i, label in enumerate(labels) if label >= 0] for view in views]
+        found["known"] = [float(np.mean([np.mean(row) if row else 0.0 for row in rows]))]
+    return found
+
+
+@pytest.mark.parametrize(("ramp", "keep"), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.6)])
+@pytest.mark.parametrize(
+    "labels",
+    [[-1] * 10, [0, 1, -1, -1, -1, -1, -1, 2, -1, -1], [0, 1, 2] * 3 + [1], [-1] * 3],
+    ids=["pile", "mixed", "labelled", "three rows"],
+)
+def test_the_losses_are_those_of_loops(labels: list[int], ramp: float, keep: float) -> None:
+    net, method = prepared(recipe_for(threshold=0.35, keep=keep), n_known=3 if max(labels) >= 0 else 0)
+    method.head_losses.copy_(torch.tensor([0.3, 0.2]))
+    index = torch.arange(len(labels)) * 7 + 3
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (len(labels), SIZE, SIZE, 3), dtype=np.uint8))
+    batch = Batch(images, torch.tensor(labels), index, index)
+    with torch.no_grad():
+        expected = slow_losses(net, method, batch, ramp)
+        before = method.head_losses.clone()
+        found = losses_of(method, net, batch, KEY, torch.tensor(ramp))
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value.reshape(-1), expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    gained = (
+        (1 - ramp) * HEADS * (found["neighbours"] + found["balance"])
+    )  # later epochs do not change which head is best
+    torch.testing.assert_close(method.head_losses, before + gained)
+
+
+def test_once_sure_answers_teach_only_the_best_head_learns() -> None:
+    net, method = prepared(recipe_for(threshold=0.0), n_known=0)
+    method.head_losses.copy_(torch.tensor([0.3, 0.2]))
+    index = torch.arange(10)
+    batch = Batch(torch.from_numpy(tiny_images().images[:10]), torch.full((10,), -1), index, index)
+    losses = losses_of(method, net, batch, KEY, torch.tensor(1.0))
+    sum(loss.sum() for loss in losses.values()).backward()  # type: ignore[union-attr]
+    moved = [sum(float(p.grad.abs().sum()) for p in head.parameters()) for head in net.heads["new"]]  # type: ignore[union-attr]
+    assert moved[0] == 0
+    assert moved[1] > 0
+
+
+def test_a_step_is_one_graph_without_a_look_at_values() -> None:
+    net, method = prepared(recipe_for(threshold=0.0, keep=0.5))
+    index, labels = torch.arange(10), torch.tensor([0, 1, 2] + [-1] * 7)
+    batch = Batch(torch.from_numpy(tiny_images().images[:10]), labels, index, index)
+    views, ramp = net.through_frozen(method.views(batch, KEY)), torch.tensor(0.5)
+
+    def step(views: list[Tensor]) -> Tensor:
+        return torch.stack([loss.sum() for loss in method.losses(net, Seen(views, labels, index), ramp).values()])
+
+    expected, counted = step(views), method.head_losses.clone()
+    method.head_losses.zero_()
+    found = torch.compile(step, backend="eager", fullgraph=True, dynamic=False)(views)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(method.head_losses, counted, rtol=1e-3, atol=1e-4)
+    found.sum().backward()
+    assert all(weight.grad is not None for weight in net.parameters())
+
+
+# ---- training
+
+
+def trained(checkpoint: Memory | None = None, stop_after: int = 99) -> tuple[Net, Neighbours, list[dict[str, float]]]:
+    net, method = prepared(recipe_for(epochs=6), n_known=0)
+    losses, look = run_stage(net, method, CPU, checkpoint=checkpoint, stop_after=stop_after)
+    method.finish(net, look, losses[-1])
+    return net, method, losses
+
+
+def test_a_training_learns_in_both_parts_and_resumes_to_the_bit() -> None:
+    whole, method, losses = trained()
+    assert [bool(loss["self_labels"]) for loss in losses] == [False] * 3 + [True] * 3
+    assert [bool(np.sum(loss["neighbours"])) for loss in losses] == [True] * 3 + [False] * 3
+    assert int(whole.answering_head) == int(method.head_losses.argmin())
+    mean = method.head_losses / len(method.order(LABELS, 0, "x", 0))
+    np.testing.assert_allclose(
+        mean, HEADS * (np.array(losses[2]["neighbours"]) + np.array(losses[2]["balance"])), rtol=1e-4
+    )
+    for stop_after in (1, 3, 5):
+        checkpoint = Memory()
+        with pytest.raises(Stop):
+            trained(checkpoint, stop_after)
+        again, other, rest = trained(checkpoint)
+        assert rest == losses[stop_after:]
+        for left, right in ((whole, again), (method, other)):
+            for name, value in left.state_dict().items():
+                assert torch.equal(value, right.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("nearest", 0),
+        ("heads", 0),
+        ("balance", -1.0),
+        ("self_labels", 1.5),
+        ("keep", -0.5),
+        ("threshold", -0.1),
+        ("threshold", float("nan")),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(field: str, value: float) -> None:
+    method = Neighbours(Task(recipe_for(**{field: value}), 0, N_NEW, 24))
+    with pytest.raises(InputError, match=rf"--joint.neighbours.{field.replace('_', '-')} is .*; it must .*\.$"):
+        method.check((SIZE, SIZE, 3))
+
+
+def test_features_that_nothing_has_taught_are_refused() -> None:
+    untaught = replace(recipe_for(), pretrain=Pretrain(method="none"))
+    with pytest.raises(InputError, match=r"needs features to find neighbours in; use --pretrain.method simclr\.$"):
+        prepared(untaught, n_known=0)
+    with pytest.raises(InputError, match="needs features"):
+        prepared(replace(untaught, supervised=Supervised(epochs=0)))
+    prepared(untaught)  # the known classes teach
