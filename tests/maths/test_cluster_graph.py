@@ -21,37 +21,36 @@ from autonovel.maths.cluster_graph import (
 )
 
 
-def slow_order(probabilities: np.ndarray) -> list[tuple[int, int, float]]:
-    """Image by image, pair by pair."""
-    members = {c: [c] for c in range(probabilities.shape[1])}
-    answers = [int(row.argmax()) for row in probabilities]
-    order = []
-    while len(members) > 1:
-        found = []
-        for a in members:
-            for b in members:
-                if a < b:
-                    sums = [
-                        [sum((np.float32(row[c]) for c in members[x]), np.float32(0)) for x in (a, b)]
-                        for row in probabilities
-                    ]
-                    either = sum(min(pair) >= POSSIBLE for pair in sums)
-                    smaller = min(sum(answer in members[x] for answer in answers) for x in (a, b))
-                    found.append((either / max(1, smaller), a, b))
-        share, a, b = max(found, key=lambda entry: (entry[0], -entry[1], -entry[2]))
-        members[a] += members.pop(b)
-        order.append((a, b, share))
-    return order
+def slow_ranks(said: np.ndarray, members: dict[int, list[int]]) -> dict[tuple[int, int], tuple[float, float]]:
+    """Image by image, pair by pair: the share of images between two clusters, and the cosine of their probabilities."""
+    answers = [int(row.argmax()) for row in said]
+    found = {}
+    for a in members:
+        for b in members:
+            if a < b:
+                sums = [[sum((np.float32(row[c]) for c in members[x]), np.float32(0)) for x in (a, b)] for row in said]
+                either = sum(min(pair) >= POSSIBLE for pair in sums)
+                smaller = min(sum(answer in members[x] for answer in answers) for x in (a, b))
+                one, other = (np.array([float(pair[i]) for pair in sums]) for i in (0, 1))
+                cosine = float(one @ other / np.sqrt((one @ one) * (other @ other)))
+                found[a, b] = (either / max(1, smaller), cosine)
+    return found
 
 
 @given(n=st.integers(1, 12), k=st.integers(1, 5), sharp=st.sampled_from([0.0, 1.0, 4.0]), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
-def test_the_order_is_that_of_loops(n: int, k: int, sharp: float, seed: int) -> None:
-    scores = torch.randn(n, k, generator=torch.Generator().manual_seed(seed))
-    said = (sharp * scores).softmax(1)
-    assert [(into, other, pytest.approx(share)) for into, other, share in merging_order(said)] == slow_order(
-        said.numpy()
-    )
+def test_those_with_most_images_between_them_are_merged_and_of_these_the_most_alike(
+    n: int, k: int, sharp: float, seed: int
+) -> None:
+    said = (sharp * torch.randn(n, k, generator=torch.Generator().manual_seed(seed))).softmax(1)
+    members = {c: [c] for c in range(k)}
+    for into, other, share in merging_order(said):
+        ranks = slow_ranks(said.numpy(), members)
+        most = max(found for found, _ in ranks.values())
+        assert share == pytest.approx(most) == pytest.approx(ranks[into, other][0])
+        assert ranks[into, other][1] >= max(cosine for found, cosine in ranks.values() if found == most) - 1e-4
+        members[into] += members.pop(other)
+    assert len(members) == 1
 
 
 def line(parts: list[tuple[int, int]], per: int = 100, border: int = 30) -> Tensor:
