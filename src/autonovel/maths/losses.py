@@ -89,11 +89,13 @@ def set_divergence(log_p: Tensor, first: Tensor, second: Tensor, *, bound: float
 
 
 def crossed_entropy(log_p: Tensor, first: Tensor, second: Tensor, *, bound: float = math.inf) -> Tensor:
-    """How little the predictions of two sets of images expect of each other: the mean cross-entropy across them.
+    """How little the predictions of two sets of images expect of each other.
 
-    It is :func:`set_divergence` without the entropies of the predictions, and the mean prediction of a set is taken as it is:
-    nothing is learned through it. So an image is pushed off what the other set is on average, but is not made surer of
-    whatever it says, and no cluster is preferred for lying far from the other set.
+    The mean, over the images of both, of the cross-entropy between the mean prediction of the other set and the image's own.
+    It is :func:`set_divergence` without the entropies of the predictions, with two differences. The mean prediction of a set
+    is taken as it is: nothing is learned through it. So an image is pushed off what the other set is on average, but is not
+    made surer of whatever it says, and no cluster is preferred for lying far from the other set. And every image counts the
+    same: where each set has half of the weight, the images of a small set are pushed the harder, the fewer they are.
 
     Args:
         log_p: log-probabilities (..., n, classes).
@@ -106,8 +108,9 @@ def crossed_entropy(log_p: Tensor, first: Tensor, second: Tensor, *, bound: floa
     a, p = log_p.clamp(min=-bound), log_p.detach().exp()
     total: Tensor = log_p.new_zeros(log_p.shape[:-2])
     for here, there in ((first, second), (second, first)):
-        total = total - (_mean_over_rows(p, here) * _mean_over_rows(a, there)).sum(-1)
-    return total / 2 * (first.any() & second.any())
+        share = there.sum() / (first.sum() + second.sum()).clamp(min=1)
+        total = total - share * (_mean_over_rows(p, here) * _mean_over_rows(a, there)).sum(-1)
+    return total * (first.any() & second.any())
 
 
 def view_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
