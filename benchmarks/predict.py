@@ -47,7 +47,7 @@ KNOWN, NEW, BATCH = 5, 5, 1024
 SIDES = {"trained": 32, "photos": 224}
 COUNTS = {
     "cpu": {"trained": (512, 512), "photos": (320, 320)},
-    "cuda": {"trained": (100_000, 30_000), "photos": (10_000, 5_000)},
+    "cuda": {"trained": (100_000, 20_000), "photos": (4_000, 3_000)},
 }
 """How many images of an array, and how many files."""
 
@@ -170,6 +170,7 @@ def measure(kind: str, args: argparse.Namespace) -> dict[str, Any]:
             images, to=work / "found.csv", device=args.device, cache=work / f"cache-{next(calls)}"
         )
 
+    print(f"{kind}: {n_array} images and {n_files} files are ready", flush=True)
     ways = {
         "bare, array": (n_array, lambda: bare(torch.from_numpy(pixels).split(BATCH))),
         "predict, array": (n_array, predict(pixels)),
