@@ -301,7 +301,7 @@ class Neighbours:
     self_labels: float = 0.0
     """Share of the epochs, at the end, in which sure answers teach too; for features whose neighbours are mostly right."""
     keep: float = 1.0
-    """How much neighbours and balance still count there; 0, as in SCAN, leaves sure answers alone, which must then be right."""
+    """How much neighbours and balance still count there; 0, as in SCAN, leaves sure answers alone: all may end in one cluster."""
     threshold: float = 0.99
     """The probability above which an answer is sure."""
     augment: Augment = Augment(
