@@ -76,7 +76,8 @@ def build_backbone(settings: Model, *, channels: int, size: int, weights: bool =
         weights: whether to load the weights of a pre-trained network; without, the caller loads others into it.
     """
     built = _builder(settings.backbone)(_Wanted(settings, channels, size, weights))
-    return built if weights else replace(built, identity="")
+    known = built.identity and weights
+    return replace(built, identity=f"{built.identity} {digest(built.blocks)}" if known else "")
 
 
 def check_name(name: str) -> None:
@@ -320,8 +321,7 @@ def _load(file: Path, blocks: nn.Module, state: Mapping[str, Tensor], otherwise:
 def _pretrained(name: str, blocks: Chain, n_features: int, statistics: Statistics, side: int, model: Model) -> Backbone:
     mean, std = statistics
     kept = blocks if isinstance(blocks, Pretrained) else Pretrained(OrderedDict(blocks.named_children()))
-    identity = f"{name} {digest(kept)}"
-    return Backbone(kept, n_features, (tuple(mean), tuple(std)), side, True, identity, model)
+    return Backbone(kept, n_features, (tuple(mean), tuple(std)), side, True, name, model)
 
 
 def digest(blocks: nn.Module) -> str:
