@@ -6,20 +6,14 @@ import ast
 import json
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from autonovel.data.augment import to_float
 from autonovel.methods.base import Method, Task
 from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
-from autonovel.models.consensus import Consensus
-from autonovel.models.net import Net
 from autonovel.progress import Reporter
 from autonovel.runs.files import lock
 from autonovel.settings import Recipe
@@ -99,18 +93,3 @@ def known_classes(recipe: Recipe, n_known: int) -> Method:
 def joint_method(recipe: Recipe, n_known: int, n_new: int) -> Method:
     """The method of joint training."""
     return find(OBJECTIVES, recipe.joint.objective, "--joint.objective")(Task(recipe, n_known, n_new))
-
-
-@torch.no_grad()
-def said_by_heads(net: Net | Consensus, parts: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Probabilities (heads, n, clusters) of images, uint8 parts (m, h, w, c): every "new" head of every network, and every
-    "over" head where there are such.
-    """
-    nets = [net] if isinstance(net, Net) else [one for one in net.nets if isinstance(one, Net)]
-    kinds = [kind for kind in ("new", "over") if kind in nets[0].heads]
-    found: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
-    for part in parts:
-        seen = [(one, one.features(to_float(part))) for one in nets]
-        for kind in kinds:
-            found[kind].append(torch.cat([one.head(kind, z).softmax(2).cpu() for one, z in seen]))
-    return {kind: torch.cat(chunks, 1) for kind, chunks in found.items()}

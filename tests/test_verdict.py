@@ -241,6 +241,15 @@ def test_heads_say_which_clusters_are_one_class() -> None:
     assert about_number(halves, [torch.full_like(halves, 0.25)] * 3, [])["n_new"] is None
 
 
+def test_heads_that_answer_together_are_not_averaged() -> None:
+    halves = in_doubt(4, [(0, 1), (2, 3)])
+    order = torch.tensor([2, 0, 3, 1])
+    other = halves[:, order.argsort()]  # the same, under other numbers: its cluster order[c] is class c
+    mean = torch.full_like(halves, 0.25)  # as heads with different opinions make it
+    said = about_number(mean, [halves, other], [], torch.stack([torch.arange(4), order]))
+    assert sorted(merge[:2] for merge in said["order"][:2]) == [[0, 1], [2, 3]]
+
+
 def test_over_clustering_heads_say_which_clusters_hold_several() -> None:
     answers = in_doubt(2, [])
     # clusters 0 to 2 lie in cluster 0; 3 and the halves 4 and 5 of one class in cluster 1

@@ -177,22 +177,27 @@ def _agreeing_power(joint: Tensor, features: Tensor, n_known: int) -> tuple[floa
     return power_for(log_odds(agreement**0.5), joint[new][:, n_known:]), {"agreement": agreement}
 
 
-def about_number(answers: Tensor, new: Sequence[Tensor], over: Sequence[Tensor]) -> dict[str, Any]:
+def about_number(
+    answers: Tensor, new: Sequence[Tensor], over: Sequence[Tensor], numbering: Tensor | None = None
+) -> dict[str, Any]:
     """What heads say about the number of clusters that they were asked for, as plain values for the run folder.
 
-    The order in which clusters belong together is that of the answers. How many are classes, each head says for itself: in
-    a mean of several heads their different opinions look like doubt.
+    Each head speaks for itself: in a mean of several heads their different opinions look like doubt. So where several heads
+    answer together, the order in which clusters belong together counts what each of them says of an image as an image of its
+    own, and each says how many classes there are.
 
     Args:
         answers: probabilities (n, k) of the new classes, of images that were taken for new.
         new: what each head says of these images, (n, k) each.
         over: what each over-clustering head says, (n, k') each.
+        numbering: int64 (heads, k), which cluster of each head is new class 0, 1, ..., where the heads answer together.
 
     Returns:
         ``order`` as [into, other, images between them for one of the smaller], ``n_new``, how many classes the heads tell
         apart (None where they cannot), and ``mixed``, the clusters that seem to hold several.
     """
-    order, k, clusters = merging_order(answers), answers.shape[1], answers.argmax(1)
+    said = answers if numbering is None else torch.cat([head[:, own] for head, own in zip(new, numbering, strict=True)])
+    order, k, clusters = merging_order(said), answers.shape[1], answers.argmax(1)
     number, mixed = number_by_heads([merging_order(head) for head in new]), list[int]()
     if number == k:  # nothing to merge: are there more?
         orders = [merging_order(head) for head in over]

@@ -21,6 +21,7 @@ from autonovel.engine import Epoch, train
 from autonovel.errors import InputError, option
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
+from autonovel.machine.processes import World
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
@@ -163,7 +164,8 @@ class Walk:
                 [head[rows.to(head.device)] for head in said_by_heads(whole, kind, found.features, self.mode)]
                 for kind in ("new", "over")
             )
-            said = about_number(found.new[rows].to(self.mode.device), new, over)
+            numbering = whole.numbering.flatten(0, 1) if isinstance(whole, Consensus) else None
+            said = about_number(found.new[rows].to(self.mode.device), new, over, numbering)
         self.run.write_json(MERGING, said)
         return {"n_new_by_heads": said["n_new"]}
 
@@ -268,6 +270,7 @@ class Walk:
             self.reporter.finish()
         last: Losses = next((m["losses"] for m in reversed(run.metrics) if m["stage"] == name), {})
         self.given = method.finish(net, look, last)
+        _same_everywhere(net, mode.world)
         if self.given is not None:
             for note in self.given.notes:
                 self.reporter.message(note)
@@ -333,6 +336,13 @@ class Walk:
         whole.numbering.copy_(self.mode.world.from_first(whole.numbering.cpu))
         self.run.write_tensors("consensus.safetensors", {"numbering": whole.numbering})
         return whole
+
+
+def _same_everywhere(net: Net, world: World) -> None:
+    """Have all processes answer with what the first has chosen: close decisions may fall differently on each."""
+    chosen = {n: b for n, b in net.named_buffers() if n == "answering_head" or n.endswith(".together")}
+    for name, value in world.from_first(lambda: {n: b.cpu() for n, b in chosen.items()}).items():
+        chosen[name].copy_(value)
 
 
 class _Look:

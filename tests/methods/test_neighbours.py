@@ -258,9 +258,22 @@ def test_settings_that_cannot_work_are_refused(field: str, value: float) -> None
         method.check((SIZE, SIZE, 3))
 
 
+def test_what_leaves_nothing_to_the_neighbours_is_refused() -> None:
+    with pytest.raises(
+        InputError, match="--joint.neighbours.self-labels is 1, which leaves no epoch to the neighbours"
+    ):
+        Neighbours(Task(recipe_for(self_labels=1), 0, N_NEW, 24)).check((SIZE, SIZE, 3))
+    recipe = recipe_for()
+    fixed = replace(recipe, joint=replace(recipe.joint, known_per_batch=2))
+    with pytest.raises(InputError, match="--joint.known-per-batch cannot be used with --joint.objective neighbours"):
+        Neighbours(Task(fixed, 3, N_NEW, 24)).check((SIZE, SIZE, 3))
+
+
 def test_features_that_nothing_has_taught_are_refused() -> None:
     untaught = replace(recipe_for(), pretrain=Pretrain(method="none"))
-    with pytest.raises(InputError, match=r"needs features to find neighbours in; use --pretrain.method simclr\.$"):
+    with pytest.raises(
+        InputError, match=r"needs features to find neighbours in; use --pretrain.method simclr with one epoch or more"
+    ):
         prepared(untaught, n_known=0)
     with pytest.raises(InputError, match="needs features"):
         prepared(replace(untaught, supervised=Supervised(epochs=0)))

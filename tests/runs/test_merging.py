@@ -9,7 +9,7 @@ from autonovel.errors import InputError
 from autonovel.report.clusters import shown_clusters
 from autonovel.report.findings import find
 from autonovel.runs.folder import Run
-from autonovel.runs.merging import MERGING, Merging, read_merging
+from autonovel.runs.merging import MERGING, read_merging
 from tests.runs.made import make_run
 
 GROUPS = [0] * 6 + [1] * 5 + [2] * 4 + [3] * 6 + [4] * 5 + [-1] * 3
@@ -65,12 +65,37 @@ def test_where_nothing_is_suggested(tmp_path: Path, run: Run) -> None:
     assert bare.suggested == []
     with pytest.raises(InputError, match="only objective swap does"):
         bare.merge_suggested()
-    for number in (None, 5, 9):
+    for number, why in ((None, "cannot tell classes apart"), (5, "tell 5 classes apart"), (9, "tell 9 classes apart")):
         run.write_json(MERGING, {"order": ORDER, "n_new": number, "mixed": []})
-        with pytest.raises(InputError, match="No clusters look like one class"):
+        assert run.suggested == []
+        with pytest.raises(InputError, match=f"nothing to merge as suggested: .*{why}"):
             run.merge_suggested()
     assert not run.edits
-    assert Merging((), None, ()).groups == []
+
+
+def test_what_a_person_has_merged_counts(run: Run) -> None:
+    run.merge(1, 3)
+    assert run.suggested == [[0, 4]]
+    run.undo().merge(2, 1)  # not what the heads would do, but four are left
+    assert run.suggested == [[2, 3]]
+    run.undo().regroup(3)
+    assert run.suggested == []  # as many as the heads tell apart, however they came about
+
+
+def test_names_keep_apart_only_what_bears_them(run: Run) -> None:
+    run.write_json(MERGING, {"order": [[1, 3, 0.5], [2, 4, 0.3], [1, 2, 0.2], [0, 1, 0.0]], "n_new": 2, "mixed": []})
+    assert run.suggested == [[1, 2, 3, 4]]
+    run.name(1, "heron").name(2, "gull")
+    assert run.suggested == [[1, 3], [2, 4]]
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"order": [[1]], "n_new": 2, "mixed": []}, {"order": 3, "n_new": 2, "mixed": []}]
+)
+def test_a_damaged_file_is_said_to_be(run: Run, content: dict[str, object]) -> None:
+    run.write_json(MERGING, content)
+    with pytest.raises(InputError, match=r"merging.json is damaged .*; put back a copy of it, or run again"):
+        _ = run.suggested
 
 
 def test_the_report_warns(run: Run) -> None:

@@ -102,6 +102,8 @@ def test_settings_that_moved_are_put_where_they_are_now() -> None:
     old = {"model": {"head": "cosine"}, "joint": {"swap": {"temperature": 0.3, "heads": 2}}}
     assert upgraded_recipe(old) == {"model": {"head": "cosine", "temperature": 0.3}, "joint": {"swap": {"heads": 2}}}
     assert old["joint"]["swap"] == {"temperature": 0.3, "heads": 2}  # the given one stays
+    apart = {"model": {}, "joint": {"swap": {"divergence": 0.2}}}  # from before it had forms
+    assert upgraded_recipe(apart)["joint"]["swap"] == {"divergence": 0.2, "divergence_form": "whole"}
     today = Recipe().to_dict()
     assert upgraded_recipe(today) == today
 

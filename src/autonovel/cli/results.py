@@ -107,10 +107,16 @@ def _number(run: Any) -> Iterator[str]:
     """What the heads say about the number of clusters, where they do not agree with it."""
     n, groups = run.summary.get("n_new_by_heads"), run.suggested
     if groups:
-        sets = "; ".join(" and ".join(map(str, group)) for group in groups)
-        yield f"The network tells only about {n} new classes apart: clusters {sets} look like one class each"
+        first, *others = [_listed(sorted(group)) for group in groups]
+        more = "".join(f", {other} like another" for other in others)
+        yield f"The network tells only about {n} new classes apart: clusters {first} look like one class{more}"
     elif n is not None and n > run.summary["n_new"]:
         yield f"The network tells about {n} new classes apart, more than there are clusters"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _continued(summary: dict[str, Any]) -> Iterator[str]:

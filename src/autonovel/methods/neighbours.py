@@ -56,6 +56,16 @@ class Neighbours(JointObjective):
         for name, least, most, rule in _LIMITS:
             if not least <= getattr(settings, name) <= most:
                 raise InputError(f"{option(f'joint.neighbours.{name}')} is {getattr(settings, name)}; it must {rule}.")
+        if self.settings.epochs and self.ramp(0):
+            raise InputError(
+                f"{option('joint.neighbours.self_labels')} is {settings.self_labels}, which leaves no epoch to the neighbours; "
+                "give less."
+            )
+        if self._n_known and self.settings.known_per_batch:
+            raise InputError(
+                f"{option('joint.known_per_batch')} cannot be used with {option('joint.objective', 'neighbours')}, "
+                "whose batches are half neighbours; leave it at 0."
+            )
 
     def prepare(self, net: Net) -> None:
         """Add the heads, and room for the neighbours; until they are found, each image is its own."""
@@ -64,7 +74,7 @@ class Neighbours(JointObjective):
         if not self._taught and not net.pretrained:
             raise InputError(
                 f"{option('joint.objective')} neighbours needs features to find neighbours in; "
-                f"use {option('pretrain.method', 'simclr')}."
+                f"use {option('pretrain.method', 'simclr')} with one epoch or more ({option('pretrain.epochs')})."
             )
         net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True, count=settings.heads))
         own = torch.arange(self._n_images, dtype=torch.int32)

@@ -220,7 +220,7 @@ class Swapped(JointObjective):
 
     @torch.no_grad()
     def _put_together(self, net: Net, look: Look) -> None:
-        """In every head, the parts that most images of the pile could be in either way, until there are as many as classes."""
+        """In every head, merge the parts between which most images of the pile lie, until as many are left as classes."""
         head, free = net.heads["new"], look.labels < 0
         assert isinstance(head, ProjectedHeads)
         if self._pile != "new":

@@ -254,7 +254,7 @@ def _about_number(run: Run, new: Sequence[Shown], said: Merging) -> list[Finding
         Finding(
             "warning",
             f"{_names(group)} look like one class to the network; compare them, and merge them if they are "
-            "(autonovel merge --suggested merges all such clusters).",
+            f"(autonovel merge {run.path} --suggested merges all such clusters).",
             tuple(cluster.number for cluster in group),
         )
         for group in groups

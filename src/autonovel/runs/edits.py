@@ -140,8 +140,15 @@ def merge_suggested(state: State, said: Merging | None, machine: npt.NDArray[np.
         raise InputError("This run suggests nothing, since only objective swap does; name the clusters to merge.")
     groups = still_to_merge(said, machine, state)
     if not groups:
+        why = (
+            "the heads of this run cannot tell classes apart"
+            if said.n_new is None
+            else (
+                f"its heads tell {said.n_new} classes apart, and what they take for one is merged or has names of its own"
+            )
+        )
         raise InputError(
-            "No clusters look like one class to the heads of this run; name those to merge, if there are any."
+            f"There is nothing to merge as suggested: {why}; name the clusters to merge, if there are any."
         )
     new = [number for number, mark in state.marks.items() if mark.kind == "new"]
     clusters = np.where(np.isin(state.group, new), state.group, -1)

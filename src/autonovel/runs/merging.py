@@ -27,39 +27,43 @@ class Merging:
     n_new: int | None
     mixed: tuple[int, ...]
 
-    @property
-    def groups(self) -> list[list[int]]:
-        """The clusters that seem to be one class each, where those are several."""
-        found = {cluster: [cluster] for cluster in range(len(self.order) + 1)}
-        for into, other, _ in self.order[: max(0, len(found) - self.n_new) if self.n_new is not None else 0]:
-            found[into] += found.pop(other)
-        return [sorted(group) for group in found.values() if len(group) > 1]
-
 
 def read_merging(run: RunFiles) -> Merging | None:
     """What the heads say; None where nobody asked them."""
     if not run.has(MERGING):
         return None
     said = run.read_json(MERGING)
-    return Merging(
-        tuple((int(into), int(other), float(between)) for into, other, between in said["order"]),
-        said["n_new"],
-        tuple(said["mixed"]),
-    )
+    try:
+        return Merging(
+            tuple((int(into), int(other), float(between)) for into, other, between in said["order"]),
+            None if said["n_new"] is None else int(said["n_new"]),
+            tuple(int(cluster) for cluster in said["mixed"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise run.damaged(MERGING, error) from error
 
 
 def still_to_merge(said: Merging, machine: npt.NDArray[np.int64], state: State) -> list[list[int]]:
     """Clusters of the state that seem to be one class, after a person's edits.
 
-    A cluster of the machine is where most of its images are now. Clusters to which a person gave different names, or which she
-    marked, are left alone.
+    The merges of the machine's clusters are done again on the clusters as they are now, until as many are left as the heads
+    tell apart. A cluster of the machine is where most of its images are. Two clusters to which a person gave names, or
+    which she marked, are not put together.
     """
-    found = []
-    for group in said.groups:
-        now = {place for cluster in group if (place := _now(cluster, machine, state)) is not None}
-        if len(now) > 1 and sum(number in state.names for number in now) < 2:
-            found.append(sorted(now, key=lambda number: (number not in state.names, number)))
-    return found
+    if said.n_new is None:
+        return []
+    group = {n: [n] for n, mark in state.marks.items() if mark.kind == "new" and (state.group == n).any()}
+    at: dict[int | None, int] = {number: number for number in group}
+    for into, other, _ in said.order[: max(0, len(said.order) + 1 - said.n_new)]:
+        first, second = (at.get(_now(cluster, machine, state)) for cluster in (into, other))
+        if first is None or second is None or first == second or len(group) <= said.n_new:
+            continue
+        if all(any(number in state.names for number in group[side]) for side in (first, second)):
+            continue
+        group[first] += group.pop(second)
+        at |= dict.fromkeys(group[first], first)
+    several = [members for members in group.values() if len(members) > 1]
+    return sorted(sorted(members, key=lambda number: (number not in state.names, number)) for members in several)
 
 
 def _now(cluster: int, machine: npt.NDArray[np.int64], state: State) -> int | None:

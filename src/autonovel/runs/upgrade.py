@@ -12,6 +12,9 @@ def upgraded_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     swap = dict(recipe.get("joint", {}).get("swap", {}))
     if "temperature" in swap:
         recipe["model"]["temperature"] = swap.pop("temperature")
+    if swap.get("divergence"):
+        swap.setdefault("divergence_form", "whole")  # the only one that there was
+    if swap:
         recipe["joint"]["swap"] = swap
     return recipe
 
