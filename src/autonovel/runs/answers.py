@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.runs.files import RunFiles
+from autonovel.runs.files import RunFiles, damaged
 
 PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
 IMAGE_FIELDS = ("image", "source", "path", "label")
@@ -83,7 +83,7 @@ def read_answers(run: RunFiles) -> MachineAnswers:
         if (group[~is_known] < 0).any():
             raise ValueError("a row has neither a cluster nor a known class")
     except (ValueError, KeyError) as error:
-        raise run.damaged("predictions.csv", error) from error
+        raise damaged(run, "predictions.csv", error) from error
     told = int(run.read_json("summary.json")["n_new"]) if run.has("summary.json") else 0
     n_new = max(told, int(group.max(initial=-1)) + 1)  # a cluster may be empty
     numbers, first = np.unique(group, return_index=True)

@@ -45,21 +45,12 @@ class RunFiles:
         try:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise self.no_run(name) from error
+            raise no_run(self, name) from error
         except ValueError as error:
-            raise self.damaged(name, error) from error
+            raise damaged(self, name, error) from error
         if not isinstance(content, dict):
             raise InputError(f"The file {self.path / name} is not of a run; give the folder of one.")
         return content
-
-    def no_run(self, missing: str) -> InputError:
-        """What to say where a folder has not what every run has."""
-        given = f"give the folder that discover or cluster wrote ({option('out')})"
-        return InputError(f"There is no run in {self.path} ({missing} is missing); {given}.")
-
-    def damaged(self, name: str, why: object) -> InputError:
-        """What to say of a file that is not as it was written."""
-        return InputError(f"The file {self.path / name} is damaged ({why}); put back a copy of it, or run again.")
 
     def read_columns(self, name: str, header: Sequence[str]) -> list[list[str]]:
         """The columns of a CSV file; the file must have this header."""
@@ -67,27 +58,19 @@ class RunFiles:
             with (self.path / name).open(newline="", encoding="utf-8") as file:
                 rows = csv.reader(file)
                 if (found := next(rows, [])) != list(header):
-                    raise self.damaged(name, f"its header is {','.join(found)!r}, not {','.join(header)!r}")
+                    raise damaged(self, name, f"its header is {','.join(found)!r}, not {','.join(header)!r}")
                 columns: list[list[str]] = [[] for _ in header]
                 # in parts: a million short lists at once would cost more to look after than to read
                 while part := list(islice(rows, 10_000)):
                     for column, (_, *values) in zip(columns, zip(header, *part, strict=True), strict=True):
                         column += values
         except FileNotFoundError as error:
-            raise self.missing(name) from error
+            raise missing(self, name) from error
         except (ValueError, csv.Error) as error:
             if isinstance(error, InputError):
                 raise
-            raise self.damaged(name, error) from error
+            raise damaged(self, name, error) from error
         return columns
-
-    def missing(self, name: str) -> InputError:
-        """What to say where a file is not there that every finished run has."""
-        return self.damaged(name, "it is missing") if self.has("summary.json") else self.unfinished()
-
-    def unfinished(self) -> InputError:
-        """What to say of a run that does not yet have what it ends with."""
-        return InputError(f"The run in {self.path} is not finished; run the same command again to go on.")
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -256,3 +239,24 @@ def _entry(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
+
+
+def no_run(run: RunFiles, lacking: str) -> InputError:
+    """What to say of a folder that has not what every run has."""
+    given = f"give the folder that discover or cluster wrote ({option('out')})"
+    return InputError(f"There is no run in {run.path} ({lacking} is missing); {given}.")
+
+
+def unfinished(run: RunFiles) -> InputError:
+    """What to say of a run that does not yet have what it ends with."""
+    return InputError(f"The run in {run.path} is not finished; run the same command again to go on.")
+
+
+def damaged(run: RunFiles, name: str, why: object) -> InputError:
+    """What to say of a file that is not as it was written."""
+    return InputError(f"The file {run.path / name} is damaged ({why}); put back a copy of it, or run again.")
+
+
+def missing(run: RunFiles, name: str) -> InputError:
+    """What to say of a file that is not there, and every finished run has."""
+    return damaged(run, name, "it is missing") if run.has("summary.json") else unfinished(run)

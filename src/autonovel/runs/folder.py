@@ -18,7 +18,7 @@ from autonovel.errors import TrainingError
 from autonovel.runs import answers, geometry, thumbnails
 from autonovel.runs import edits as verbs
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
-from autonovel.runs.files import RunFiles, check_format
+from autonovel.runs.files import RunFiles, check_format, damaged, missing, no_run, unfinished
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
 from autonovel.runs.merging import read_merging, still_to_merge
 from autonovel.runs.state import Cluster, State, first_state
@@ -80,7 +80,7 @@ class Run(RunFiles):
 
     def _check_finished(self) -> None:
         if not self.finished:
-            raise self.unfinished()
+            raise unfinished(self)
 
     @property
     def machine(self) -> MachineAnswers:
@@ -110,7 +110,7 @@ class Run(RunFiles):
         """The features of every unlabelled image, in the order of the input."""
         found = self._array("features.npy")
         if found is None:
-            raise self.missing("features.npy")
+            raise missing(self, "features.npy")
         return found
 
     @property
@@ -127,7 +127,7 @@ class Run(RunFiles):
         try:
             return np.asarray(np.load(self.path / name, mmap_mode="r")) if self.has(name) else None
         except (ValueError, EOFError) as error:
-            raise self.damaged(name, error) from error
+            raise damaged(self, name, error) from error
 
     @property
     def thumbnails(self) -> Thumbnails | None:
@@ -346,7 +346,7 @@ def load(path: str | os.PathLike[str]) -> Run:
     """Open the run in this folder."""
     run = Run(path)
     if not run.exists:
-        raise run.no_run("config.json")
+        raise no_run(run, "config.json")
     check_format(run)
     return run
 

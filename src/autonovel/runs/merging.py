@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.runs.files import RunFiles
+from autonovel.runs.files import RunFiles, damaged
 from autonovel.runs.state import State
 
 MERGING = "merging.json"
@@ -40,7 +40,7 @@ def read_merging(run: RunFiles) -> Merging | None:
             tuple(int(cluster) for cluster in said["mixed"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise run.damaged(MERGING, error) from error
+        raise damaged(run, MERGING, error) from error
 
 
 def still_to_merge(said: Merging, machine: npt.NDArray[np.int64], state: State) -> list[list[int]]:
