@@ -152,6 +152,7 @@ def test_what_is_typed_is_what_is_meant(words: str, expected: dict[str, Any]) ->
         ("--sizes 3 x", "--sizes is '3'; give 2 whole numbers or none."),
         ("--fast=3", "--fast takes no value; --no-fast is its opposite."),
         ("--no-fast=true", "--no-fast takes no value"),
+        ("place x", "OTHERS cannot begin with 'x'; give any number of whole numbers (usage: autonovel work"),
         ("place 1 x", "'x' is one word too many, or the value of a flag that is missing (usage: autonovel work"),
     ],
 )

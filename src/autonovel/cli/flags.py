@@ -326,6 +326,8 @@ def _place(words: list[str], flags: list[Flag], shown: str) -> Given:
         taken, words = (words, []) if flag.repeats else (words[:1], words[1:])
         if taken:
             given[flag.path], used = _convert(flag, flag.name, taken)
+            if not used:
+                raise InputError(f"{flag.name} cannot begin with '{taken[0]}'; give {in_words(flag.kind)} ({shown}).")
             words = taken[used:] + words
     if words:
         raise InputError(f"'{words[0]}' is one word too many, or the value of a flag that is missing ({shown}).")

@@ -14,11 +14,11 @@ from autonovel.maths.known_space import nearest, unit
 from autonovel.maths.losses import cross_entropy, mean_entropy_loss
 from autonovel.maths.neighbours import neighbour_loss, self_label_loss
 from autonovel.methods.base import Look, Losses, Seen, Task
-from autonovel.methods.joint import JointObjective
+from autonovel.methods.joint import JointObjective, Limits, check_limits
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
 
-_LIMITS = (
+_LIMITS: Limits = (
     ("nearest", 1, float("inf"), "be at least 1"),
     ("heads", 1, float("inf"), "be at least 1"),
     ("balance", 0, float("inf"), "be at least 0"),
@@ -26,7 +26,6 @@ _LIMITS = (
     ("keep", 0, float("inf"), "be at least 0"),
     ("threshold", 0, 1, "lie between 0 and 1"),
 )
-"""Setting, smallest and largest value, and how to say so."""
 
 
 class Neighbours(JointObjective):
@@ -53,9 +52,7 @@ class Neighbours(JointObjective):
     def check(self, shape: tuple[int, ...]) -> None:
         """Numbers in their ranges."""
         settings = self.settings.neighbours
-        for name, least, most, rule in _LIMITS:
-            if not least <= getattr(settings, name) <= most:
-                raise InputError(f"{option(f'joint.neighbours.{name}')} is {getattr(settings, name)}; it must {rule}.")
+        check_limits(settings, "joint.neighbours", _LIMITS)
         if self.settings.epochs and self.ramp(0):
             raise InputError(
                 f"{option('joint.neighbours.self_labels')} is {settings.self_labels}, which leaves no epoch to the neighbours; "

@@ -27,12 +27,12 @@ from autonovel.maths.losses import (
     with_past,
 )
 from autonovel.methods.base import Look, Losses, Seen
-from autonovel.methods.joint import JointObjective
+from autonovel.methods.joint import JointObjective, Limits, check_limits
 from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
 from autonovel.settings import Augment
 
-_LIMITS = (
+_LIMITS: Limits = (
     ("parts", 1, math.inf, "be at least 1"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
@@ -41,7 +41,6 @@ _LIMITS = (
     ("view_divergence", 0.0, math.inf, "be at least 0"),
     ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
 )
-"""Setting, smallest and largest value, and how to say so."""
 AT_ONCE = 4096
 """Images that pass through the heads together when parts are put together."""
 
@@ -60,9 +59,7 @@ class Swapped(JointObjective):
         swap = self.settings.swap
         if swap.views < 2:
             raise InputError(f"{option('joint.swap.views')} must be at least 2: each view predicts the other.")
-        for name, least, most, rule in _LIMITS:
-            if not least <= getattr(swap, name) <= most:
-                raise InputError(f"{option(f'joint.swap.{name}')} is {getattr(swap, name)}; it must {rule}.")
+        check_limits(swap, "joint.swap", _LIMITS)
         if swap.queue and swap.queue < self.settings.batch:
             raise InputError(
                 f"{option('joint.swap.queue')} is {swap.queue}; it must be 0 or at least as long as a batch "
