@@ -43,7 +43,7 @@ from autonovel.maths.known_space import Space, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
 from autonovel.maths.wrong_number import merge_groups
 from autonovel.models.consensus import match_heads
-from autonovel.models.net import from_description
+from autonovel.models.net import from_weights
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
@@ -114,8 +114,7 @@ def listen(run: Run, pile: Pile, recipe: Recipe, mode: Mode) -> Said:
     said = [m for m in run.metrics if "new" in m["losses"]]
     last = [m["losses"]["new"] for m in said if m["epoch"] == max(other["epoch"] for other in said)]
     state, metadata = run.read_tensors("supervised.safetensors")
-    earlier = from_description(json.loads(metadata["net"])).to(mode.device)
-    earlier.load_state_dict(state)
+    earlier = from_weights(json.loads(metadata["net"]), state).to(mode.device)
     before = answer(earlier, images.chunks(np.concatenate([rows, labelled[some]])), mode).features
     features, known = (torch.from_numpy(np.array(f, np.float32)) for f in (run.features, run.labelled_features))
     net, kinds = restore(run, mode).net, ("new", "over") if recipe.joint.swap.over_factor else ("new",)

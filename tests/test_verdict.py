@@ -25,7 +25,6 @@ from autonovel.verdict import (
     UNLIKE,
     Judge,
     _agreeing_power,
-    about_number,
     judge_pile,
     read_pile_answer,
     write_pile_answer,
@@ -220,45 +219,6 @@ def test_what_a_method_said_is_kept_beside_its_weights(tmp_path: Path) -> None:
     assert torch.equal(again.joint, joint)
     assert torch.equal(again.unlike, unlike)
     assert again[2:] == told[2:]
-
-
-def in_doubt(k: int, pairs: list[tuple[int, int]], per: int = 40, border: int = 12) -> Tensor:
-    """Sure images of each of k clusters, and images in doubt between these pairs; always as many rows."""
-    unit_rows = torch.eye(k)
-    rows = [unit_rows.repeat_interleave(per * 12 // k, 0)]
-    rows += [((unit_rows[a] + unit_rows[b]) / 2).repeat(border, 1) for a, b in pairs]
-    said = torch.cat(rows)
-    return torch.cat([said, said[: 12 * per + 12 * border - len(said)]])
-
-
-def test_heads_say_which_clusters_are_one_class() -> None:
-    halves, whole = in_doubt(4, [(0, 1), (2, 3)]), in_doubt(4, [])
-    said = about_number(halves, [halves, halves, whole], [])
-    assert said["n_new"] == 2
-    assert sorted(merge[:2] for merge in said["order"][:2]) == [[0, 1], [2, 3]]
-    assert said["mixed"] == []
-    assert about_number(halves, [whole, whole, halves], [])["n_new"] == 4  # most heads see four
-    assert about_number(halves, [torch.full_like(halves, 0.25)] * 3, [])["n_new"] is None
-
-
-def test_heads_that_answer_together_are_not_averaged() -> None:
-    halves = in_doubt(4, [(0, 1), (2, 3)])
-    order = torch.tensor([2, 0, 3, 1])
-    other = halves[:, order.argsort()]  # the same, under other numbers: its cluster order[c] is class c
-    mean = torch.full_like(halves, 0.25)  # as heads with different opinions make it
-    said = about_number(mean, [halves, other], [], torch.stack([torch.arange(4), order]))
-    assert sorted(merge[:2] for merge in said["order"][:2]) == [[0, 1], [2, 3]]
-
-
-def test_over_clustering_heads_say_which_clusters_hold_several() -> None:
-    answers = in_doubt(2, [])
-    # clusters 0 to 2 lie in cluster 0; 3 and the halves 4 and 5 of one class in cluster 1
-    finer = in_doubt(6, [(4, 5)])
-    said = about_number(answers, [answers] * 2, [finer] * 3)
-    assert (said["n_new"], said["mixed"]) == (5, [0, 1])
-    thirds = in_doubt(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)])
-    assert about_number(answers, [answers] * 2, [thirds] * 3)["n_new"] == 2
-    assert about_number(answers, [answers] * 2, [])["n_new"] == 2
 
 
 @torch.no_grad()

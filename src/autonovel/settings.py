@@ -267,7 +267,7 @@ class Swap:
     """Final weight of pushing the predictions of labelled and unlabelled images apart; too much of it makes clusters collapse."""
     divergence_form: Literal["crossed", "whole"] = "crossed"
     """crossed: each image is pushed off what the images of the other kind are on average, and nothing else. whole: NCD-IIC's
-    divergence, which also makes answers surer and clusters uneven."""
+    divergence, which also makes answers surer, and clusters uneven where its weight is too large."""
     divergence_bound: float = 0.0
     """Log-probabilities below this (a negative number) count as this in the divergence, which limits it; 0: no limit."""
     view_divergence: float = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from autonovel.data.images import ImageSet
 from autonovel.data.loader import Images, as_tensor, put_on, resize
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
-from autonovel.models.backbones import NAMED
 from autonovel.models.consensus import Consensus
 from autonovel.models.feature_store import stream_features
-from autonovel.models.net import Net, Scores, from_description
+from autonovel.models.net import Net, Scores, from_weights
 from autonovel.runs.folder import Run
 from autonovel.runs.upgrade import describe_network
 from autonovel.stages import numbered
@@ -184,8 +182,4 @@ def _read_net(run: Run, stage: str) -> Net:
     description: dict[str, Any] = (
         json.loads(metadata["net"]) if "net" in metadata else describe_network(run.config, state)
     )
-    # our own networks are made of nothing but what is loaded, so no first weights are drawn for them
-    with torch.device("meta") if description["model"]["backbone"] in NAMED else nullcontext():
-        net = from_description(description)
-    net.load_state_dict(state, assign=True)
-    return net
+    return from_weights(description, state)

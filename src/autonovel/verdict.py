@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.cluster_graph import holding_several, merged, merging_order, number_by_heads
 from autonovel.maths.confidence import log_odds, power_for
 from autonovel.maths.known_space import group_means, unit
 from autonovel.maths.mixed import least_similar
@@ -23,9 +21,6 @@ from autonovel.trained import Answers
 
 FILE = "judge.npz"
 """Where the judge of a run is kept."""
-TOO_FEW = 1.5
-"""Over-clustering heads must count so many times as many classes as were asked for before it is said: on digits they count one
-of three too many, now and then."""
 UNLIKE = 0.01
 """Share of held-out images that may be called unlike anything seen."""
 
@@ -175,37 +170,3 @@ def _agreeing_power(joint: Tensor, features: Tensor, n_known: int) -> tuple[floa
     other = kmeans(unit(features[new].float()), k, seed=0).labels
     agreement = cluster_accuracy(answer[new].numpy(), other.cpu().numpy())
     return power_for(log_odds(agreement**0.5), joint[new][:, n_known:]), {"agreement": agreement}
-
-
-def about_number(
-    answers: Tensor, new: Sequence[Tensor], over: Sequence[Tensor], numbering: Tensor | None = None
-) -> dict[str, Any]:
-    """What heads say about the number of clusters that they were asked for, as plain values for the run folder.
-
-    Each head speaks for itself: in a mean of several heads their different opinions look like doubt. So where several heads
-    answer together, the order in which clusters belong together counts what each of them says of an image as an image of its
-    own, and each says how many classes there are.
-
-    Args:
-        answers: probabilities (n, k) of the new classes, of images that were taken for new.
-        new: what each head says of these images, (n, k) each.
-        over: what each over-clustering head says, (n, k') each.
-        numbering: int64 (heads, k), which cluster of each head is new class 0, 1, ..., where the heads answer together.
-
-    Returns:
-        ``order`` as [into, other, images between them for one of the smaller], ``n_new``, how many classes the heads tell
-        apart (None where they cannot), and ``mixed``, the clusters that seem to hold several.
-    """
-    said = answers if numbering is None else torch.cat([head[:, own] for head, own in zip(new, numbering, strict=True)])
-    order, k, clusters = merging_order(said), answers.shape[1], answers.argmax(1)
-    number, mixed = number_by_heads([merging_order(head) for head in new]), list[int]()
-    if number == k:  # nothing to merge: are there more?
-        orders = [merging_order(head) for head in over]
-        finer = number_by_heads(orders)
-        if finer is not None and finer >= TOO_FEW * k:
-            number, votes = finer, torch.zeros(k, dtype=torch.int64)
-            for found, head in zip(orders, over, strict=True):
-                classes = merged(found, finer).to(head.device)[head.argmax(1)]
-                votes[holding_several(clusters.to(head.device), classes, k)] += 1
-            mixed = torch.nonzero(2 * votes > len(over))[:, 0].tolist()
-    return {"order": [list(merge) for merge in order], "n_new": number, "mixed": mixed}

@@ -22,6 +22,7 @@ from autonovel.errors import InputError, option
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import World
+from autonovel.maths.cluster_graph import about_number
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
@@ -39,7 +40,7 @@ from autonovel.settings import Recipe
 from autonovel.settle import is_pretrained
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
 from autonovel.trained import Answers, Trained, answer_together, said_by_heads
-from autonovel.verdict import Verdict, about_number, judge_pile, read_pile_answer, write_pile_answer
+from autonovel.verdict import Verdict, judge_pile, read_pile_answer, write_pile_answer
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
@@ -340,9 +341,10 @@ class Walk:
 
 def _same_everywhere(net: Net, world: World) -> None:
     """Have all processes answer with what the first has chosen: close decisions may fall differently on each."""
-    chosen = {n: b for n, b in net.named_buffers() if n == "answering_head" or n.endswith(".together")}
-    for name, value in world.from_first(lambda: {n: b.cpu() for n, b in chosen.items()}).items():
-        chosen[name].copy_(value)
+    if world.several:
+        found = dict(net.named_buffers())
+        for name, value in world.from_first(lambda: {n: b.cpu() for n, b in found.items()}).items():
+            found[name].copy_(value)
 
 
 class _Look:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ UNLEARNED = 0.05
 
 TIE = 1e-6
 """How much the likeness of probabilities counts beside the images between two clusters: only where those say nothing."""
+
+TOO_FEW = 1.5
+"""Over-clustering heads must count so many times as many classes as were asked for before it is said: on digits they count one
+of three too many, now and then."""
 
 PART = 0.25
 """A class that has this share of a cluster is a part of it."""
@@ -108,3 +112,37 @@ def holding_several(clusters: Tensor, classes: Tensor, k: int) -> list[int]:
     part = table >= PART * table.sum(1, keepdim=True).clamp(min=1)
     mostly = 2 * table > table.sum(0)
     return torch.nonzero((part & mostly).sum(1) > 1)[:, 0].tolist()
+
+
+def about_number(
+    answers: Tensor, new: Sequence[Tensor], over: Sequence[Tensor], numbering: Tensor | None = None
+) -> dict[str, Any]:
+    """What heads say about the number of clusters that they were asked for, as plain values for the run folder.
+
+    Each head speaks for itself: in a mean of several heads their different opinions look like doubt. So where several heads
+    answer together, the order in which clusters belong together counts what each of them says of an image as an image of its
+    own, and each says how many classes there are.
+
+    Args:
+        answers: probabilities (n, k) of the new classes, of images that were taken for new.
+        new: what each head says of these images, (n, k) each.
+        over: what each over-clustering head says, (n, k') each.
+        numbering: int64 (heads, k), which cluster of each head is new class 0, 1, ..., where the heads answer together.
+
+    Returns:
+        ``order`` as [into, other, images between them for one of the smaller], ``n_new``, how many classes the heads tell
+        apart (None where they cannot), and ``mixed``, the clusters that seem to hold several.
+    """
+    said = answers if numbering is None else torch.cat([head[:, own] for head, own in zip(new, numbering, strict=True)])
+    order, k, clusters = merging_order(said), answers.shape[1], answers.argmax(1)
+    number, mixed = number_by_heads([merging_order(head) for head in new]), list[int]()
+    if number == k:  # nothing to merge: are there more?
+        orders = [merging_order(head) for head in over]
+        finer = number_by_heads(orders)
+        if finer is not None and finer >= TOO_FEW * k:
+            number, votes = finer, torch.zeros(k, dtype=torch.int64)
+            for found, head in zip(orders, over, strict=True):
+                classes = merged(found, finer).to(head.device)[head.argmax(1)]
+                votes[holding_several(clusters.to(head.device), classes, k)] += 1
+            mixed = torch.nonzero(2 * votes > len(over))[:, 0].tolist()
+    return {"order": [list(merge) for merge in order], "n_new": number, "mixed": mixed}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError, option
 from autonovel.machine.processes import Share
-from autonovel.models.backbones import Backbone, build_backbone
+from autonovel.models.backbones import NAMED, Backbone, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, pass_through
@@ -280,6 +281,15 @@ def build(settings: Model, *, channels: int, size: int, weights: bool = True) ->
     ``weights=False`` leaves the weights of a pre-trained network to the caller, who loads others.
     """
     return Net(build_backbone(settings, channels=channels, size=size, weights=weights), channels, settings, size)
+
+
+def from_weights(description: dict[str, Any], state: dict[str, Tensor]) -> Net:
+    """A network of the shape that :meth:`Net.describe` tells, with these weights."""
+    # our own networks are made of nothing but what is loaded, so no first weights are drawn for them
+    with torch.device("meta") if description["model"]["backbone"] in NAMED else nullcontext():
+        net = from_description(description)
+    net.load_state_dict(state, assign=True)
+    return net
 
 
 def from_description(description: dict[str, Any]) -> Net:
