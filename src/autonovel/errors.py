@@ -56,6 +56,16 @@ def on_command_line() -> Iterator[None]:
         _typed[0] = before
 
 
+def listed(words: Iterable[object], last: str = "and") -> str:
+    """Words as a sentence lists them.
+
+    >>> listed([1, 2, 5]), listed(["rank", "soft"], "or"), listed(["auto"])
+    ('1, 2 and 5', 'rank or soft', 'auto')
+    """
+    *most, end = map(str, words)
+    return f"{', '.join(most)} {last} {end}" if most else end
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """A clause that names the choice most like the word, or nothing.
 

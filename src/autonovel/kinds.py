@@ -6,6 +6,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from autonovel.errors import listed
+
 _IN_WORDS = {
     bool: "true or false",
     int: "a whole number",
@@ -52,8 +54,7 @@ def in_words(kind: Any, none: str = "none") -> str:
     >>> in_words(int | Literal["auto", "true"]), in_words(tuple[float, float]), in_words(tuple[int, ...])
     ('a whole number, auto or true', '2 numbers', 'any number of whole numbers')
     """
-    *most, last = _alternatives(kind, none)
-    return f"{', '.join(most)} or {last}" if most else last
+    return listed(_alternatives(kind, none), "or")
 
 
 def _alternatives(kind: Any, none: str) -> list[str]:

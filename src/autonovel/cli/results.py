@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from autonovel.errors import listed
+
 FILES = {
     "clusters.png": "The clusters as a picture",
     "report.html": "The whole report",
@@ -107,16 +109,11 @@ def _number(run: Any) -> Iterator[str]:
     """What the heads say about the number of clusters, where they do not agree with it."""
     n, groups = run.summary.get("n_new_by_heads"), run.suggested
     if groups:
-        first, *others = [_listed(sorted(group)) for group in groups]
+        first, *others = [listed(sorted(group)) for group in groups]
         more = "".join(f", {other} like another" for other in others)
         yield f"The network tells only about {n} new classes apart: clusters {first} look like one class{more}"
     elif n is not None and n > run.summary["n_new"]:
         yield f"The network tells about {n} new classes apart, more than there are clusters"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    *first, last = map(str, numbers)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _continued(summary: dict[str, Any]) -> Iterator[str]:

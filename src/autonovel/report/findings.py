@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.errors import listed
 from autonovel.report.clusters import Shown
 from autonovel.runs.folder import Run
 from autonovel.runs.merging import Merging, read_merging
@@ -288,7 +289,7 @@ def _names(clusters: Sequence[Shown], most: int = 4) -> str:
     names = [f"“{cluster.name}”" for cluster in clusters[:most]]
     if len(clusters) > most:
         names.append(f"{len(clusters) - most} more")
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed(names)
 
 
 def _it(clusters: Sequence[Shown]) -> str:

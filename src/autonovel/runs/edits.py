@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError, TrainingError
+from autonovel.errors import InputError, TrainingError, listed
 from autonovel.runs.files import RunFiles
 from autonovel.runs.journal import JOURNAL, Entry, open_journal
 from autonovel.runs.merging import Merging, still_to_merge
@@ -292,8 +292,7 @@ def _ranges(numbers: Sequence[int]) -> str:
             runs[-1][1:] = [number]
         else:
             runs.append([number])
-    words = [" to ".join(map(str, run)) for run in runs]
-    text = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+    text = listed(" to ".join(map(str, run)) for run in runs)
     return f"cluster{'s' if len(numbers) > 1 else ''} {text}"
 
 
