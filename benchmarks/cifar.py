@@ -6,7 +6,8 @@ Plans run at the same time; those joined by a comma run one after the other.
 paper-*, fast-*: stages 1 and 2 once, then stage 3 for every seed, with and without the incremental head.
 best-*: swapped prediction, one seed.
 cluster-*: no labels at all; as it is, without consistency, without self-supervision, with balanced clusters instead of
-pairs. Takes rotation over from paper-*. The rows of CONTRAST, one after the other, start from SimCLR, trained once.
+pairs. Takes rotation over from paper-*. The rows of CONTRAST, one after the other as --rows names them, start from SimCLR,
+trained once.
 With --together 1 the runs of a plan go one after the other.
 estimate-*: the number of new classes by every estimator, from features of known classes that are not probes.
 """
@@ -40,8 +41,8 @@ from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import answer
 
-SURE = {"joint.epochs": 250, "joint.neighbours.self_labels": 0.6}
-"""As many epochs of neighbours as in the recipe, then sure answers."""
+SURE = {"joint.epochs": 200, "joint.neighbours.self_labels": 0.5}
+"""As many epochs of neighbours as in the recipe, then as many with sure answers."""
 
 CONTRAST: dict[str, tuple[str, dict[str, Any]]] = {
     "contrast-kmeans": ("cluster-contrast", {"method": "kmeans"}),
@@ -152,7 +153,7 @@ class Plan:
 
         def with_contrast() -> None:
             before: Run | None = None
-            for name in (name for name in CONTRAST if name in chosen):
+            for name in (name for name in chosen if name in CONTRAST):
                 recipe, changes = CONTRAST[name]
                 settings = with_epochs(with_fields(get_recipe(recipe), changes), self.args.epochs)
                 before = self._run(name, settings, start_from=before)
