@@ -10,9 +10,8 @@ READY := .venv/.ready
 demo: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/autonovel demo --out runs/demo
 
-# One thread in each worker: torch would otherwise use every core in each of them.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8
+	$(BIN)/pytest -n auto --maxprocesses 8
 
 check: lint types test
 

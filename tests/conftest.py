@@ -1,5 +1,10 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
+
+# before torch is imported: with every core in each worker they would mostly wait for each other, and what tiny networks learn
+# depends on the number of threads
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch

@@ -15,7 +15,7 @@ from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.predict import parts_of, predict
-from autonovel.predicted import Predicted
+from autonovel.predicted import Predicted, writer_to
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.answers import MachineAnswers
@@ -278,6 +278,26 @@ def test_the_files_that_are_written(run: Run, made: Path, tmp_path: Path) -> Non
     table = parquet.read_table(tmp_path / "a.parquet").to_pylist()
     assert [row["cluster"] for row in table] == [p.cluster for p in found]
     assert [row["unlike"] for row in table] == [p.unlike for p in found]
+
+
+def test_names_that_need_quoting_are_written_as_row_by_row(tmp_path: Path) -> None:
+    names = ["plain", "a, b", 'say "x"', "two\nlines", "return\r", "}, {", "%s %d", "\u00e9\u2028\\", "", " "]
+    found = [
+        Predicted(f"{name}/{i}", name, None if i % 2 else i, (i + 1) / 7 % 1, i % 2 == 1, i % 3 == 0)
+        for i, name in enumerate(names)
+    ]
+    for ending in ("csv", "jsonl"):
+        with writer_to(tmp_path / f"a.{ending}") as write:
+            write(found[:4])
+            write(found[4:])
+    with (tmp_path / "b.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(Predicted._fields)
+        for p in found:
+            rows.writerow((p.image, p.name, p.cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)))
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    lines = [json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) for p in found]
+    assert (tmp_path / "a.jsonl").read_text(encoding="utf-8").split("\n") == [*lines, ""]
 
 
 def test_refusals(run: Run, made: Path, tmp_path: Path) -> None:

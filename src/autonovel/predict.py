@@ -27,6 +27,7 @@ from autonovel.machine.ahead import ahead
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
+from autonovel.machine.transfer import Arriving
 from autonovel.predicted import Predicted, nowhere, writer_to
 from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
@@ -66,25 +67,32 @@ def predict(
     classes = Classes(run, Judge.read(run), mode.device)
     trained = restore(run, mode, Path(cache) / "features" if cache is not None else user_cache() / "features")
     pile = _open(run, images, shown)
-    found = _recorded(run, pile)
-    further = [row for row in range(len(pile.ids)) if row not in found]
+    recorded, every = _recorded(run, pile), range(len(pile.ids))
+    further = [row for row in every if row not in recorded] if recorded else every
+    found: list[Predicted] = []
     written, tell = 0, shown.counter("sorting images")
     with not_captured(mode.device), writer or nullcontext(nowhere) as write:
         for rows, answers in _ask(trained, classes, pile, further):
-            found |= zip(rows, answers, strict=True)
             # rows come in their order, so whatever lies before the last one is decided
-            write([found[row] for row in range(written, rows[-1] + 1) if row in found])
-            written = rows[-1] + 1
-            tell(written, len(pile.ids))
-        write([found[row] for row in range(written, len(pile.ids)) if row in found])
+            before = every[written : rows[-1] + 1]
+            if recorded:
+                recorded |= zip(rows, answers, strict=True)
+                answers = [recorded[row] for row in before if row in recorded]
+            write(answers)
+            found += answers
+            written = before.stop
+            tell(written, len(every))
+        if last := [recorded[row] for row in every[written:] if row in recorded]:
+            write(last)
+            found += last
         for note in pile.finish(len(found)):
             shown.message(note)
-    return [found[row] for row in sorted(found)]
+    return found
 
 
 def _ask(
     trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int]
-) -> Iterator[tuple[list[int], Iterator[Predicted]]]:
+) -> Iterator[tuple[list[int], list[Predicted]]]:
     """The answers for these rows, some at a time and in their order; images that cannot be read are left out.
 
     On a GPU a thread has the network at work while the answers before are named and written here.
@@ -217,24 +225,15 @@ class _Said:
     """
 
     def __init__(self, outcome: Tensor, probability: Tensor, unlike: Tensor) -> None:
-        values = torch.stack([outcome.double(), probability.double(), unlike.double()])
-        self._arrived: torch.cuda.Event | None = None
-        self._values = values
-        if values.device.type == "cuda":
-            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._values.copy_(values, non_blocking=True)
-            self._arrived = torch.cuda.Event()
-            self._arrived.record(torch.cuda.current_stream(values.device))
+        self._rows = Arriving(torch.stack([outcome.double(), probability.double(), unlike.double()], 1))
 
     def __len__(self) -> int:
-        return self._values.shape[1]
+        return len(self._rows)
 
     def lists(self) -> tuple[list[int], list[float], list[bool]]:
         """Outcomes, probabilities, and which images are unlike anything seen."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        outcome, probability, unlike = self._values
-        return outcome.long().tolist(), probability.tolist(), unlike.bool().tolist()
+        outcome, probability, unlike = self._rows.numpy().T
+        return outcome.astype(np.int64).tolist(), probability.tolist(), unlike.astype(bool).tolist()
 
 
 class Classes:
@@ -249,26 +248,27 @@ class Classes:
     def __init__(self, run: Run, judge: Judge, device: torch.device) -> None:
         machine, state = run.machine, run.state
         self._judge, self._n_known = replace(judge, centres=judge.centres.to(device)), len(machine.known)
-        self._table: list[tuple[str, int | None, bool]] = [(name, None, True) for name in machine.known]
-        self._first: list[int] = list(range(self._n_known))
+        table: list[tuple[str, int | None, bool]] = [(name, None, True) for name in machine.known]
+        first: list[int] = list(range(self._n_known))
         self._divided: dict[int, Tensor] = {}
         clusters = {cluster.number: cluster for cluster in state.clusters}
         features = np.asarray(run.features, dtype=np.float32)
         for number in range(machine.n_new):
             parts = parts_of(number, machine.group, machine.n_new, state)
-            self._first.append(len(self._table))
+            first.append(len(table))
             for group in list(parts) or [number]:
                 cluster = clusters.get(group)
                 if cluster is None:
-                    self._table.append((f"new {number}", None, False))
+                    table.append((f"new {number}", None, False))
                     continue
                 known = cluster.kind == "known"
                 name = cluster.kind if cluster.kind == "not a class" else cluster.name
-                self._table.append((name, None if known else cluster.number, known))
+                table.append((name, None if known else cluster.number, known))
             if len(parts) > 1:
                 middles = np.stack([features[members].mean(0) for members in parts.values()])
                 self._divided[self._n_known + number] = torch.from_numpy(middles).to(device)
-        self._start = torch.tensor(self._first, device=device)
+        self._start = torch.tensor(first, device=device)
+        self._names, self._clusters, self._known = zip(*table, strict=True)
 
     def judged(self, scores: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> Iterator[_Said]:
         """The answers to what a network says (features and scores, on its device), part by part.
@@ -283,12 +283,12 @@ class Classes:
                 outcome = torch.where(place == divided, outcome + nearest, outcome)
             yield _Said(outcome, probability, self._judge.unlike(features))
 
-    def named(self, ids: Sequence[str], said: _Said) -> Iterator[Predicted]:
+    def named(self, ids: Sequence[str], said: _Said) -> list[Predicted]:
         """The answers under their present names."""
         outcomes, probabilities, unlike = said.lists()
-        for image, outcome, sure, odd in zip(ids, outcomes, probabilities, unlike, strict=True):
-            name, cluster, known = self._table[outcome]
-            yield Predicted(image, name, cluster, sure, known, odd)
+        # column by column and without a loop: Python code here holds up the thread that feeds the device
+        name, cluster, known = (map(of.__getitem__, outcomes) for of in (self._names, self._clusters, self._known))
+        return list(map(Predicted._make, zip(ids, name, cluster, probabilities, known, unlike, strict=True)))
 
 
 def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: State) -> dict[int, npt.NDArray[np.int64]]:

@@ -7,12 +7,14 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from autonovel.errors import InputError, option
 
 Write = Callable[[Sequence["Predicted"]], None]
+"""Takes some answers, at least one."""
 
 
 class Predicted(NamedTuple):
@@ -69,18 +71,31 @@ def _csv(path: Path) -> Iterator[Write]:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(Predicted._fields)
-        yield lambda answers: writer.writerows(
-            (p.image, p.name, p.cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)) for p in answers
-        )
+
+        def add(answers: Sequence[Predicted]) -> None:
+            image, name, cluster, probability, known, unlike = _columns(answers)
+            rounded = [f"{p:.4f}" for p in probability]
+            writer.writerows(zip(image, name, cluster, rounded, map(int, known), map(int, unlike), strict=True))
+
+        yield add
 
 
 @contextmanager
 def _lines(path: Path) -> Iterator[Write]:
     with path.open("w", encoding="utf-8") as file:
-        yield lambda answers: file.writelines(
-            json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) + "\n"
-            for p in answers
-        )
+        line = "{" + ", ".join(f'"{field}": %s' for field in Predicted._fields) + "}\n"
+        quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+        def plain(values: Sequence[float | None]) -> list[str]:
+            return json.dumps(values)[1:-1].split(", ")
+
+        def add(answers: Sequence[Predicted]) -> None:
+            image, name, cluster, probability, known, unlike = _columns(answers)
+            rounded = [round(p, 4) for p in probability]
+            texts = map(quoted, image), map(quoted, name), *map(plain, (cluster, rounded, known, unlike))
+            file.writelines(map(line.__mod__, zip(*texts, strict=True)))
+
+        yield add
 
 
 @contextmanager
@@ -91,11 +106,16 @@ def _parquet(path: Path) -> Iterator[Write]:
     with parquet.ParquetWriter(path, schema) as writer:
 
         def add(answers: Sequence[Predicted]) -> None:
-            if answers:
-                columns = [pyarrow.array(list(c), t) for c, t in zip(zip(*answers, strict=True), kinds, strict=True)]
-                writer.write_table(pyarrow.table(columns, schema=schema))
+            columns = [pyarrow.array(c, t) for c, t in zip(_columns(answers), kinds, strict=True)]
+            writer.write_table(pyarrow.table(columns, schema=schema))
 
         yield add
+
+
+def _columns(answers: Sequence[Predicted]) -> list[list[Any]]:
+    """The answers by field, which are quicker to write than one answer after the other."""
+    # not zip(*answers): its iterators, one for each answer, set off the garbage collector
+    return [list(map(itemgetter(position), answers)) for position in range(len(Predicted._fields))]
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from autonovel.data.images import ImageSet
 from autonovel.data.loader import Images, as_tensor, put_on, resize
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
+from autonovel.machine.transfer import send
 from autonovel.models.consensus import Consensus
 from autonovel.models.feature_store import stream_features
 from autonovel.models.net import Net, Scores, from_weights
@@ -74,7 +75,7 @@ def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: P
     if isinstance(net, Net) and net.identity:
         found = stream_features(net.as_backbone(), images, device=mode.device, precision=mode.precision, cache=cache)
         for features in found:
-            z = torch.from_numpy(features).to(mode.device)
+            z = send(torch.from_numpy(features), mode.device)
             with torch.no_grad():  # each time: a generator may be left in the middle
                 joint, new = net.scores(z)
             yield Scores(z, joint[0], None if new is None else new[0])
@@ -82,7 +83,7 @@ def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: P
     for part in images:
         net.precision = mode.precision_for(part.shape[1])
         with torch.no_grad():
-            scores = net(part.to(mode.device, non_blocking=True))
+            scores = net(send(part, mode.device))
         yield scores
 
 
@@ -145,8 +146,6 @@ class Trained:
     def scores(self, parts: Iterable[npt.NDArray[np.uint8]]) -> Iterator[Scores]:
         """What the network says of images, uint8 parts (m, h, w, c), in their order: parts on the device, not as they came."""
         sized = (resize(as_tensor(part), self.size) for part in parts)
-        if self.mode.device.type == "cuda":  # from where the device fetches them without anyone waiting
-            sized = (part.pin_memory() for part in sized)
         return _scores(self.net, sized, self.mode, self.cache)
 
 

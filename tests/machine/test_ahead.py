@@ -50,3 +50,44 @@ def test_no_more_is_made_than_there_is_room_for_and_an_early_end_ends_the_thread
     found.close()  # type: ignore[attr-defined]
     assert closed.is_set()
     assert len(made) < 10
+
+
+def test_each_of_two_that_use_each_other_meets_its_thread_again() -> None:
+    def outer(found: list[int]) -> Iterator[int]:
+        found.append(threading.get_ident())
+        yield from ahead(inner(found))
+
+    def inner(found: list[int]) -> Iterator[int]:
+        found.append(threading.get_ident())
+        yield from range(5)
+
+    def threads(used: int | None = None) -> list[int]:
+        found: list[int] = []
+        items = ahead(outer(found))
+        for _ in range(5 if used is None else used):
+            next(items)
+        items.close()  # type: ignore[attr-defined]
+        return found
+
+    first = threads()
+    assert len({*first, threading.get_ident()}) == 3
+    assert threads() == first
+    assert threads(used=1) == first  # left in the middle
+    assert threads() == first
+
+
+def test_a_thread_survives_what_goes_wrong_in_it() -> None:
+    class Stubborn:
+        def __iter__(self) -> "Stubborn":
+            return self
+
+        def __next__(self) -> int:
+            return 1
+
+        def close(self) -> None:
+            raise ValueError("will not close")
+
+    stubborn = ahead(Stubborn())
+    assert next(stubborn) == 1
+    stubborn.close()  # type: ignore[attr-defined]
+    assert list(ahead(range(3))) == [0, 1, 2]

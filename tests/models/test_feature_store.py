@@ -165,6 +165,64 @@ def test_parts_come_one_by_one() -> None:
     assert [len(part) for part in parts] == [3, 256, 44]
 
 
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images are read ahead and joined to batches of four, two of which are under way."""
+    monkeypatch.setitem(feature_store._PACE, "cpu", feature_store._Pace(chunk=64, pixels=4 * 8 * 8, under_way=2))
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("sizes", [[30], [1] * 9, [3, 9, 0, 6, 11], [4, 4], [0]])
+def test_parts_are_joined_to_full_batches(sizes: list[int], tmp_path: Path) -> None:
+    images = pictures(sum(sizes))
+    bounds = np.cumsum(sizes)[:-1]
+    parts = np.split(images, bounds)
+    found = list(stream_features(tiny(), iter(parts), device=CPU, cache=tmp_path))
+    assert {len(part) for part in found[:-1]} <= {4}
+    assert Counting.images == len(images)
+    np.testing.assert_allclose(np.concatenate(found), expected(tiny(), images), atol=1e-5)
+    again = features_of(tiny(), [torch.from_numpy(part) for part in parts], device=CPU, cache=tmp_path)
+    assert Counting.images == 2 * len(images)  # the others are those of `expected`
+    assert np.array_equal(again, np.concatenate(found))
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_an_image_that_is_under_way_is_not_computed_again() -> None:
+    images = pictures(5)
+    many = np.concatenate([images, images[::-1], images])
+    found = features_of(tiny(), many, device=CPU)
+    assert Counting.images == 5
+    assert np.array_equal(found, np.concatenate([found[:5], found[4::-1], found[:5]]))
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_no_more_is_read_than_there_is_room_for() -> None:
+    read = []
+
+    def parts() -> Iterator[np.ndarray]:
+        for number in range(100):
+            read.append(number)
+            yield pictures(4, seed=number)
+
+    found = stream_features(tiny(), parts(), device=CPU)
+    next(found)
+    time.sleep(0.2)
+    assert len(read) <= 7  # three handed over, two that wait, one that waits for room, and one to be on the safe side
+    found.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("views", [0, 2])
+def test_a_gpu_computes_the_features_of_the_cpu(monkeypatch: pytest.MonkeyPatch, views: int) -> None:
+    monkeypatch.setitem(feature_store._PACE, "cuda", feature_store._Pace(chunk=64, pixels=6 * 8 * 8, under_way=2))
+    images = pictures(47)  # a full batch has six, the last is filled up
+    on_cpu = features_of(tiny(), images, device=CPU, views=views)
+    cuda, pixels = torch.device("cuda"), torch.from_numpy(images)
+    for parts in ([images[:20], pixels[20:21], images[21:]], [pixels.cuda()]):
+        np.testing.assert_allclose(features_of(tiny(), parts, device=cuda, views=views), on_cpu, atol=1e-3)
+
+
 def test_only_pretrained_backbones() -> None:
     with pytest.raises(ValueError, match="pre-trained"):
         features_of(build_backbone(Model(width=4), channels=3, size=8), pictures(1), device=CPU)

@@ -15,9 +15,11 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +28,11 @@ from torch import Tensor, nn
 
 from autonovel.chance import make_key
 from autonovel.data.augment import make_view, to_float
+from autonovel.data.loader import as_tensor
 from autonovel.errors import InputError, option
 from autonovel.machine import cpu
 from autonovel.machine.ahead import ahead
+from autonovel.machine.transfer import Arriving, send
 from autonovel.models.backbones import Backbone
 from autonovel.models.layers import Conv2d, Folds, Linear
 from autonovel.settings import Augment
@@ -45,12 +49,34 @@ _DIGEST = 16
 _SUFFIX = ".features"
 _UNUSED_DAYS = 30
 _FLUSH_SECONDS = 60.0
-_CHUNK = {"cpu": 256, "cuda": 2048}
-"""Images that are looked up together and come out as one part."""
+_FLUSH_BYTES = 2**28
 _HASHED_ALONE = 2**22
 """Up to so many bytes are not worth the trouble of several threads."""
-_PIXELS = {"cpu": 8 * 224 * 224, "cuda": 256 * 224 * 224}
-"""Pixels of a batch. On a CPU its largest map then stays in the caches and below what the allocator gives back at once."""
+
+
+class _Pace(NamedTuple):
+    """How the images go through the network.
+
+    Attributes:
+        chunk: images at most that are looked up together and come out as one part.
+        pixels: of a batch.
+        under_way: how many chunks the device has to do when the next is handed to it; none has everything done in turn.
+    """
+
+    chunk: int
+    pixels: int
+    under_way: int
+
+    def batch(self, images: Chunk) -> int:
+        """Images of a batch."""
+        return max(1, self.pixels // (images.shape[1] * images.shape[2]))
+
+
+_PACE = {
+    # the largest map of a batch stays in the caches and below what the allocator gives back at once
+    "cpu": _Pace(chunk=256, pixels=8 * 224 * 224, under_way=0),
+    "cuda": _Pace(chunk=2048, pixels=256 * 224 * 224, under_way=2),
+}
 
 
 def stream_features(
@@ -82,37 +108,113 @@ def stream_features(
     network: _Network | None = None
     store: _Store | None = None
     shape = (backbone.n_features,) if not views else (views, backbone.n_features)
-    chunks = _with_digests(images, _CHUNK[device.type])
-    for chunk, digests in ahead(chunks) if device.type == "cuda" else chunks:
+    pace, parts = _PACE[device.type], [images] if isinstance(images, np.ndarray | Tensor) else images
+    under_way: deque[_UnderWay] = deque()
+    computed: set[bytes] = set()  # what is under way
+
+    def finish() -> Features:
+        assert store is not None
+        _, digests, missing, found = under_way.popleft()
+        if found is not None:
+            store.add(missing, found().reshape(len(missing), -1))
+            computed.difference_update(missing)
+        return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
+
+    chunks = _with_digests(_batches(parts, pace, device) if pace.under_way else _slices(parts, pace.chunk))
+    for chunk, digests in ahead(chunks) if pace.under_way else chunks:
         if store is None:
             made = (backbone.identity, tuple(chunk.shape[1:3]), str(precision), views, augment if views else None)
             store = _Store(cache, repr(made), int(np.prod(shape)))
-        missing = {digest: row for row, digest in enumerate(digests) if digest not in store}
+        rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in computed}
+        missing, some, found = list(rows), chunk, None
         if missing:
             network = network or _Network(backbone, device, precision)
-            wanted = list(missing.values())
-            some = chunk if len(wanted) == len(chunk) else chunk[wanted]
-            store.add(list(missing), network(some, list(missing), views, augment).reshape(len(wanted), -1))
-        yield np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
+            if len(missing) < len(chunk):
+                some = chunk[list(rows.values())]
+            found = network.start(some, missing, views, augment)
+            computed.update(missing)
+        under_way.append(_UnderWay(some, digests, missing, found))
+        if len(under_way) > pace.under_way:
+            yield finish()
+    while under_way:
+        yield finish()
     if store is not None:
         store.close()
 
 
-def _with_digests(images: Chunk | Iterable[Chunk], size: int) -> Iterator[tuple[Chunk, list[bytes]]]:
-    """The images in parts, where they are, with what each is found by."""
-    parts = [images] if isinstance(images, np.ndarray | Tensor) else images
+class _UnderWay(NamedTuple):
+    """A chunk that the device may still be at work on.
+
+    Attributes:
+        images: kept until then, lest their place is used for others.
+        digests: of the images.
+        missing: those among them that nobody had computed before.
+        found: waits for the features of these; None where none is missing.
+    """
+
+    images: Chunk
+    digests: list[bytes]
+    missing: list[bytes]
+    found: Callable[[], Features] | None
+
+
+def _slices(parts: Iterable[Chunk], size: int) -> Iterator[Chunk]:
+    """The images where they are, so many at a time."""
     for part in parts:
         for start in range(0, max(1, len(part)), size):
-            chunk = part[start : start + size]
-            pixels = np.ascontiguousarray(chunk.cpu().numpy() if isinstance(chunk, Tensor) else chunk)
-            many = pixels.nbytes > _HASHED_ALONE
-            yield chunk, list(_hashing().map(_digest, pixels) if many else map(_digest, pixels))
+            yield part[start : start + size]
+
+
+def _batches(parts: Iterable[Chunk], pace: _Pace, device: torch.device) -> Iterator[Tensor]:
+    """The images in full batches, however they were divided, and where the device fetches them without anyone waiting."""
+    held: list[Tensor] = []
+    for part in parts:
+        size, first = min(pace.chunk, pace.batch(part)), 0
+        while True:
+            piece = part[first : first + size - sum(map(len, held))]
+            held.append(piece if isinstance(piece, Tensor) else as_tensor(piece))
+            first += len(piece)
+            if sum(map(len, held)) == size:
+                yield _joined(held, device)
+                held = []
+            if first >= len(part):
+                break
+    if held:
+        yield _joined(held, device)
+
+
+def _joined(pieces: list[Tensor], device: torch.device) -> Tensor:
+    """The images as one tensor: on the device where they are there, otherwise in memory that it can fetch them from."""
+    if device.type == "cpu" or pieces[0].is_cuda:
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    whole = torch.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), dtype=torch.uint8, pin_memory=True)
+    return torch.cat(pieces, out=whole)
+
+
+def _with_digests(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[bytes]]]:
+    """The chunks, with what each of their images is found by."""
+    for chunk in chunks:
+        pixels = np.ascontiguousarray(chunk.cpu().numpy() if isinstance(chunk, Tensor) else chunk)
+        if pixels.nbytes <= _HASHED_ALONE:
+            yield chunk, _digests(pixels)
+            continue
+        # several images at a time: with each handed to a thread by itself, it takes a quarter longer
+        shares = np.array_split(pixels, min(len(pixels), 4 * _hashers()))
+        yield chunk, [digest for share in _hashing().map(_digests, shares) for digest in share]
+
+
+def _hashers() -> int:
+    """Threads that compute digests, which needs no hold of Python: one passes a gigabyte a second, a GPU takes several."""
+    return min(8, os.cpu_count() or 1)
 
 
 @functools.cache
 def _hashing() -> Executor:
-    """Threads that compute digests, which needs no hold of Python: one passes a gigabyte a second, a GPU takes several."""
-    return ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+    return ThreadPoolExecutor(_hashers())
+
+
+def _digests(images: npt.NDArray[np.uint8]) -> list[bytes]:
+    return [_digest(image) for image in images]
 
 
 def _digest(image: npt.NDArray[np.uint8]) -> bytes:
@@ -136,25 +238,42 @@ class _Network:
         self.blocks: nn.Module = blocks.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def __call__(self, images: Chunk, digests: list[bytes], views: int, augment: Augment) -> Features:
+        """The features of these images."""
+        return self.start(images, digests, views, augment)()
+
+    def start(self, images: Chunk, digests: list[bytes], views: int, augment: Augment) -> Callable[[], Features]:
+        """Has a GPU begin with these images; what comes back waits for their features. A CPU computes them at once."""
         pixels = torch.from_numpy(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
         index = torch.tensor([int.from_bytes(digest[:4], "little") for digest in digests])
         count = torch.get_num_threads() if self.device.type == "cpu" else 1
-        size = max(1, _PIXELS[self.device.type] // (images.shape[1] * images.shape[2]))
-        size = min(size, -(-len(images) // count))  # something for each thread to do
+        full = _PACE[self.device.type].batch(images)
+        size = min(full, -(-len(images) // count))  # something for each thread to do
 
         def compute(part: slice) -> Tensor:
             with torch.inference_mode():
-                some, which = (rows[part].to(self.device, non_blocking=True) for rows in (pixels, index))
+                some = self._sent(pixels[part], full)
                 if not views:
                     return self._features(to_float(some))
-                key = torch.tensor(make_key("views"), device=self.device)
+                key, which = torch.tensor(make_key("views"), device=self.device), self._sent(index[part], full)
                 seen = [make_view(some, key, which, augment, view=view) for view in range(views)]
                 return torch.stack([self._features(view) for view in seen], 1)
 
         parts = [slice(start, start + size) for start in range(0, len(images), size)]
         # whole images side by side: threads that share one image wait for each other at the end of every layer
-        found = cpu.single_threads(count).map(compute, parts) if count > 1 else map(compute, parts)
-        return torch.cat(list(found)).cpu().numpy()  # in the end: a GPU is not to wait after every batch
+        found = list(cpu.single_threads(count).map(compute, parts) if count > 1 else map(compute, parts))
+        kept = [rows[: min(size, len(images) - part.start)] for rows, part in zip(found, parts, strict=True)]
+        return Arriving(torch.cat(kept)).numpy
+
+    def _sent(self, rows: Tensor, full: int) -> Tensor:
+        """Rows of a batch on the device. A GPU gets rows of zeros as well, up to a power of two or a full batch.
+
+        cuDNN plans every layer anew for every number of rows that it meets, so there should be few of them.
+        """
+        rows = send(rows, self.device)
+        if self.device.type == "cpu":
+            return rows
+        lacking = min(full, 1 << (len(rows) - 1).bit_length()) - len(rows)
+        return torch.cat([rows, rows.new_zeros(lacking, *rows.shape[1:])]) if lacking else rows
 
     def _features(self, x: Tensor) -> Tensor:
         x = ((x - self.mean) / self.std).to(self.precision)
@@ -199,7 +318,8 @@ class _Store:
         """Take in new rows; now and then they are written, so that a computation that is stopped is not lost."""
         self._rows.update(zip(digests, rows, strict=True))
         self._added += digests
-        if time.monotonic() - self._written > _FLUSH_SECONDS:
+        size = 4 * self._width * len(self._added)
+        if time.monotonic() - self._written > _FLUSH_SECONDS or size > _FLUSH_BYTES:
             self._write()
 
     def close(self) -> None:
@@ -219,9 +339,7 @@ class _Store:
         try:
             with part.open("xb") as file:
                 file.write(head)
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
+                file.write(body)  # without waiting for the disk: the checksum tells if the power failed meanwhile
             os.replace(part, self._folder / f"{name}{_SUFFIX}")
         except OSError:  # a full disk: the features are there all the same, and can be computed again
             part.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from autonovel.data.augment import to_float
 from autonovel.errors import InputError, option
@@ -286,10 +287,25 @@ def build(settings: Model, *, channels: int, size: int, weights: bool = True) ->
 def from_weights(description: dict[str, Any], state: dict[str, Tensor]) -> Net:
     """A network of the shape that :meth:`Net.describe` tells, with these weights."""
     # our own networks are made of nothing but what is loaded, so no first weights are drawn for them
-    with torch.device("meta") if description["model"]["backbone"] in NAMED else nullcontext():
+    with _Undrawn() if description["model"]["backbone"] in NAMED else nullcontext():
         net = from_description(description)
     net.load_state_dict(state, assign=True)
     return net
+
+
+class _Undrawn(TorchFunctionMode):
+    """Weights get a place in memory and no values.
+
+    On the device "meta" they would need no place either, but there torch loads its compiler first, which takes a second.
+    """
+
+    DRAWING = frozenset([nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_])
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in self.DRAWING:
+            return args[0] if args else kwargs["tensor"]
+        return torch.empty(*args, **kwargs) if func is torch.randn else func(*args, **kwargs)
 
 
 def from_description(description: dict[str, Any]) -> Net:

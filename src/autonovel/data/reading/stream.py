@@ -46,11 +46,11 @@ def stream_files(paths: Sequence[str], form: Form, *, workers: int | None = None
     try:
         os.ftruncate(handle, PARTS * size * form.n_bytes)
         target = PixelFile(Path(name), form)
-        rows = np.memmap(name, np.uint8, "r", 0, (PARTS * size, *form.shape))
+        rows = np.asarray(np.memmap(name, np.uint8, "r", 0, (PARTS * size, *form.shape)))
         verdicts = _here(paths, parts, target) if is_few(len(paths)) else _beside(paths, parts, target, workers)
         for part, found in zip(parts, verdicts, strict=True):
             used = [position % len(rows) for position, verdict in zip(part, found, strict=True) if not verdict.reason]
-            yield Decoded(np.array(rows[used]), [verdict.reason for verdict in found])
+            yield Decoded(rows[used], [verdict.reason for verdict in found])
     finally:
         os.close(handle)
         os.unlink(name)
