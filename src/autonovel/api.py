@@ -142,7 +142,7 @@ def estimate(
     return read_estimate(run)[0]
 
 
-def cluster(images: Any, k: int | str = "auto", *, out: Path_, recipe: str | Recipe = "cluster", **options: Any) -> Run:
+def cluster(images: Any, k: int | str = "auto", *, out: Path_, recipe: str | Recipe = "folder", **options: Any) -> Run:
     """Sort images into k clusters without any labels: :func:`discover` with nothing known."""
     return discover(None, images, out=out, n_new=k, recipe=recipe, **options)
 

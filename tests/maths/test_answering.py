@@ -111,8 +111,34 @@ def test_one_known_class_is_enough_to_answer() -> None:
     labelled, labels, pile, truth = features(1, 3)
     answer = answer_from_features(labelled, labels, pile, 3)
     assert answer.how_sure["new"] is None
-    assert any("cannot be calibrated" in note for note in answer.notes)
+    assert any(note.startswith("With 1 known class the probabilities rest on") for note in answer.notes)
     assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.9
+
+
+@pytest.mark.parametrize("n_new", [3, None])
+def test_nothing_need_be_known(n_new: int | None) -> None:
+    labelled, labels, pile, truth = features(1, 3)
+    answer = answer_from_features(labelled[:0], labels[:0], pile, n_new)
+    assert answer.n_new == 3
+    assert answer.model.n_known == 0
+    assert any(note.startswith("Without known classes the probabilities rest on") for note in answer.notes)
+    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.9
+    # further images are answered as the pile is
+    assert torch.equal(answer.model.probabilities(pile).argmax(1), answer.labels)
+    assert answer.unlike.float().mean() < 0.05
+    assert (
+        answer.model.unlike(torch.randn(40, pile.shape[1], generator=torch.Generator().manual_seed(0))).float().mean()
+        > 0.5
+    )
+
+
+def test_without_known_classes_groups_that_two_ways_agree_on_are_surer() -> None:
+    labelled, labels, pile, _ = features(1, 3)
+    blurred = pile + 3 * torch.randn(pile.shape, generator=torch.Generator().manual_seed(1))
+    clear, blurry = (answer_from_features(labelled[:0], labels[:0], points, 3) for points in (pile, blurred))
+    assert blurry.how_sure["agreement"] < clear.how_sure["agreement"]
+    assert blurry.probabilities.amax(1).mean().item() == pytest.approx(blurry.how_sure["agreement"], abs=0.01)
+    assert clear.probabilities.amax(1).mean() > 0.98
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from PIL import Image
 
 import autonovel as an
 from autonovel.data.images import ImageSet, Truth
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.methods import features
@@ -148,9 +147,23 @@ def test_several_trained_networks_answer_as_one(tmp_path: Path) -> None:
     assert not np.allclose(run.probabilities, said_by_second.numpy(), atol=1e-3)
 
 
-def test_without_known_classes_there_is_a_sentence(tmp_path: Path) -> None:
-    recipe = replace(
-        get_recipe("folder"), method="features", model=replace(get_recipe("folder").model, backbone="small")
-    )
-    with pytest.raises(InputError, match="learns from known classes; without any, use method='kmeans'"):
-        an.cluster(np.zeros((8, 16, 16), np.uint8), 2, out=tmp_path / "run", recipe=recipe, device="cpu")
+@needs_weights
+@pytest.mark.parametrize("k", [3, "auto"])
+def test_without_known_classes_the_pile_is_sorted_all_the_same(tmp_path: Path, k: int | str) -> None:
+    pixels = class_images(TRUTH, SIDE)[TRUTH < 3]
+    run = an.cluster(pixels, k, out=tmp_path / "run", device="cpu", cache=tmp_path / "cache", report=False)
+    assert run.summary["method"] == "features"
+    assert run.summary["n_known"] == 0
+    assert run.summary["n_new"] == 3
+    assert cluster_accuracy(TRUTH[TRUTH < 3], run.labels) == 1
+    more = run.predict(class_images(np.arange(3), SIDE, seed=1), device="cpu", cache=tmp_path / "cache")
+    assert [p.cluster for p in more] == [run.labels[np.flatnonzero(c == TRUTH)[0]] for c in range(3)]
+
+
+def test_without_known_classes_and_a_pre_trained_network_a_space_is_learned(tmp_path: Path) -> None:
+    recipe = get_recipe("folder", "fast")
+    recipe = replace(recipe, method="scratch", model=replace(recipe.model, backbone="small", width=4, size=16))
+    recipe = replace(recipe, joint=replace(recipe.joint, epochs=2))
+    run = an.cluster(class_images(TRUTH, 16), 5, out=tmp_path / "run", recipe=recipe, device="cpu", report=False)
+    assert run.summary["answering_stage"] == "features"
+    assert sorted(set(run.labels.tolist())) == list(range(5))

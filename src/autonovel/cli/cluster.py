@@ -20,7 +20,7 @@ class Cluster(OnePile):
     """How many clusters to make; auto estimates it."""
     out: Path = Path("runs/cluster")
     """The run folder. The same command with the same folder continues where it stopped."""
-    recipe: str = "cluster"
+    recipe: str = "folder"
     """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
     report: bool = True
     """Write clusters.png and report.html at the end."""

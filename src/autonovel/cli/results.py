@@ -74,7 +74,8 @@ def _print_table(run: Any) -> None:
         row.append(f"{len(cluster.members):,}")
         row.append(f"{sure[cluster.members].mean():.0%}" if len(cluster.members) else "")
         table.add_row(*map(Text, row + (_matched(summary, cluster) if matched else [])))  # a name may hold [brackets]
-    print(f"{n_new} new classes among {summary['images']['unlabelled']:,} unlabelled images")
+    found, images = ("new classes among", "unlabelled images") if summary["n_known"] else ("clusters of", "images")
+    print(f"{n_new} {found} {summary['images']['unlabelled']:,} {images}")
     Console(width=100 if not sys.stdout.isatty() else None).print(table)
 
 
@@ -87,11 +88,10 @@ def _matched(summary: dict[str, Any], cluster: Any) -> list[str]:
 
 
 def _scores(summary: dict[str, Any]) -> Iterator[str]:
-    if summary.get("n_new_interval"):
-        low, high = summary["n_new_interval"]
-        yield f"The number of new classes was estimated: {summary['n_new_estimated']}, between {low} and {high}"
-    elif summary.get("n_new_estimated"):
-        yield f"The number of new classes was estimated: {summary['n_new_estimated']}"
+    if summary.get("n_new_estimated"):
+        between = "".join(f", between {low} and {high}" for low, high in filter(None, [summary.get("n_new_interval")]))
+        what = "new classes" if summary["n_known"] else "clusters"
+        yield f"The number of {what} was estimated: {summary['n_new_estimated']}{between}"
     if "acc_new" in summary:
         yield f"ACC {summary['acc_new']:.1%}   NMI {summary['nmi_new']:.3f}   ARI {summary['ari_new']:.3f}"
         if "pile" in summary:

@@ -15,7 +15,9 @@ from autonovel.maths.confidence import (
     KnownProblem,
     calibrate,
     fit_calibration,
+    log_odds,
     majority_right,
+    power_for,
     reliability,
 )
 from autonovel.maths.counting import Count, count_classes
@@ -112,18 +114,18 @@ def answer_from_features(
     trained: bool = False,
     seed: int = 0,
 ) -> FeatureAnswer:
-    """Group `pile` (m, d), given `labelled` (n, d) with `labels` (n,) numbered from 0 without gaps.
+    """Group `pile` (m, d), given `labelled` (n, d) with `labels` (n,) numbered from 0 without gaps; there may be none.
 
     `n_new` None counts the new classes; where it is given, `check_number` counts them all the same and says so if the number
     seems wrong. `pile_kind` says whether the pile holds images of known classes too; "auto" finds out. `trained` says that
     the features come from a network which has learned these labels.
     """
     labels = _checked(labelled, labels, pile, pile_kind)
-    n_known = int(labels.max()) + 1
+    n_known = _count(labels)
     axes = principal_axes(torch.cat([labelled, pile]))
     known, free = (((unit(part.float()) - axes.mean) @ axes.matrix) for part in (labelled, pile))
     notes: list[str] = []
-    old = find_old(known, labels, free, seed=seed) if pile_kind != "new" else None
+    old = find_old(known, labels, free, seed=seed) if n_known and pile_kind != "new" else None
     is_old = old.is_old if old and (old.mixed or pile_kind == "mixed") else torch.zeros(len(free), dtype=torch.bool)
     is_old = is_old.to(free.device)
     if old and pile_kind == "auto":
@@ -162,7 +164,7 @@ def answer_from_features(
     rows = _joint(points, centres, groups, new_calibration, known_calibration, is_old, n_known)
     if old and is_old.any():
         rows = _less_sure(rows, is_old, old, n_known)
-    least = least_similar(known_points, labels, seed=seed)
+    least = least_similar(*((known_points, labels) if n_known else (points, groups.labels)), seed=seed)
     sharpness = SHARPNESS * known_calibration.power
     # further images are answered as surely, on average, as the pile
     sure = soft_answer(points, centres, sharpness).amax(1).mean().item()
@@ -181,7 +183,8 @@ def answer_from_features(
 
 
 def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, pile_kind: str) -> Tensor:
-    check_features(labelled, "Features of labelled images")
+    if len(labelled):
+        check_features(labelled, "Features of labelled images")
     check_features(pile, "Features of the pile")
     if labelled.shape[1] != pile.shape[1]:
         raise InputError(
@@ -192,9 +195,14 @@ def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, pile_kind: str) -> 
     if labels.shape != (len(labelled),) or labels.is_floating_point():
         raise InputError(f"Labels must be {len(labelled)} integers, one for each labelled image.")
     labels = labels.to(pile.device, torch.int64)
-    if labels.min() < 0 or (torch.bincount(labels) == 0).any():
+    if (labels < 0).any() or (torch.bincount(labels) == 0).any():
         raise InputError("Known classes must be numbered 0, 1, 2, ... without a gap.")
     return labels
+
+
+def _count(labels: Tensor) -> int:
+    """How many classes are known."""
+    return int(labels.max()) + 1 if len(labels) else 0
 
 
 # ------------------------------------------------------------------------------------------------ known problems
@@ -213,9 +221,10 @@ class _Trial:
 
 def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
     """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?"""
-    n_known = int(labels.max()) + 1
+    n_known = _count(labels)
     if n_known < 3:
-        note = f"With {n_known} known class{'es' if n_known > 1 else ''} the probabilities of new classes cannot be calibrated."
+        taught = f"With {n_known} known class{'es' if n_known > 1 else ''}" if n_known else "Without known classes"
+        note = f"{taught} the probabilities rest on how far two ways of grouping agree; nothing can vouch for them."
         return _Trial(False, (), None, {}, (note,))
     generator = torch.Generator().manual_seed(seed)
     problems: list[KnownProblem] = []
@@ -249,12 +258,12 @@ def _calibration_of_new(
     trial: _Trial, pile: Tensor, groups: Grouping, seed: int, *, plain: bool
 ) -> tuple[Calibration, float | None]:
     """What the votes for the groups of `pile` mean, and how far plain k-means agrees with them where that was asked."""
-    if not trial.problems:
-        return Calibration(), None
     if plain:  # it would agree with itself
-        return fit_calibration([(p.votes, p.right) for p in trial.problems]), None
+        return fit_calibration([(p.votes, p.right) for p in trial.problems]) if trial.problems else Calibration(), None
     k = groups.votes.shape[1]
     agreement = _matched(kmeans(pile, k, restarts=PLAIN_RESTARTS, seed=seed).labels, groups.labels)
+    if not trial.problems:
+        return Calibration(power_for(log_odds(agreement), groups.votes)), agreement
     return calibrate(trial.problems, groups.votes, agreement), agreement
 
 
@@ -291,9 +300,11 @@ def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
 # ------------------------------------------------------------------------------------------------ probabilities
 
 
-def _known_reliability(points: Tensor, labels: Tensor, seed: int) -> tuple[Calibration, dict[str, Any]]:
+def _known_reliability(points: Tensor, labels: Tensor, seed: int) -> tuple[Calibration, dict[str, Any] | None]:
     """What a similarity to known classes means, by labelled images held out in two halves."""
-    n_known = int(labels.max()) + 1
+    n_known = _count(labels)
+    if not n_known:
+        return Calibration(), None
     half = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device) % 2 == 0
     problems = []
     for held in (half, ~half):

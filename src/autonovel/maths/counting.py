@@ -80,7 +80,7 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
     if n_known < MIN_INTERVAL_CLASSES:
         interval = None
         notes.append(
-            f"{n_known} known classes are too few to say how far the number may be off, so no interval is given; "
+            f"{_few(n_known)} say how far the number may be off, so no interval is given; "
             f"the judges say {', '.join(f'{k} ({name})' for name, k in answers.items())}"
             + (f"; the silhouette has a second peak at {second}." if differ and second is not None else ".")
         )
@@ -92,6 +92,12 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
         "repeatability": list(repeat.values()),
     }
     return Count(n_new, interval, curve, second, answers, tuple(notes))
+
+
+def _few(n_known: int) -> str:
+    if not n_known:
+        return "Without known classes nothing can"
+    return f"{n_known} known class{'es are' if n_known > 1 else ' is'} too few to"
 
 
 def _numbers(largest: int) -> list[int]:

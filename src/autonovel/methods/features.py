@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 
-from autonovel.errors import InputError, option
 from autonovel.maths.answering import answer_from_features
 from autonovel.methods import autonovel
 from autonovel.methods.base import Look, Losses, Method, PileAnswer, Task
@@ -31,13 +30,6 @@ class KnownSpace(Method):
         super().__init__(task)
         self.settings = Training(epochs=0)
         self._n_known, self._n_new, self._pile = task.n_known, task.n_new, task.recipe.pile
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Something must be known for it to teach anything."""
-        if not self._n_known:
-            raise InputError(
-                f"Method features learns from known classes; without any, use {option('method', 'kmeans')}."
-            )
 
     def prepare(self, net: Net) -> None:
         """Add heads in that space; a head that was trained before goes."""

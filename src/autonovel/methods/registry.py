@@ -92,7 +92,10 @@ DEPTHS: Mapping[str, str] = {
 PLANS: Mapping[str, Entry] = {
     "auto": Entry("autonovel:plan", "features where they are at hand and the images large enough, otherwise scratch"),
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
-    "features": Entry("features:plan", "groups on pre-trained features in the space that known classes teach: seconds"),
+    "features": Entry(
+        "features:plan",
+        "groups on pre-trained features, in the space that known classes teach if there are any: seconds",
+    ),
     "scratch": Entry(
         "features:plan_after_training",
         "a network of its own, answered in that space: for small piles without photographs",

@@ -182,7 +182,8 @@ def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
         )
     unlike = int(run.unlike.sum())
     if unlike:
-        found.append(Finding("note", f"{unlike:,} images are unlike anything seen in training; look at them first."))
+        many = f"{unlike:,} images are" if unlike > 1 else "One image is"
+        found.append(Finding("note", f"{many} unlike anything seen in training; look there first."))
     return sorted(found, key=lambda finding: finding.level != "warning")
 
 
