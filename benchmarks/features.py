@@ -55,7 +55,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--problems", type=int, default=10, help="probe problems of a kind and file")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--uneven", action="store_true", help="pile of classes of 100, 70, 40, 20 and 10 %%")
+    parser.add_argument("--draw", type=int, default=0, help="another number makes other probe problems")
+    parser.add_argument(
+        "--uneven",
+        type=float,
+        nargs="*",
+        metavar="SHARE",
+        help="classes of the pile keep 1, 0.7, 0.4, 0.2 and 0.1, or these",
+    )
     args = parser.parse_args(arguments)
     do = {"probes": probes, "mixed": mixed, "number": number, "final": final}[args.what]
     for file in args.files:
@@ -76,7 +83,8 @@ def probe_problems(
     axes = principal_axes(features)
     points = (unit(features) - axes.mean) @ axes.matrix
     n = int(labels.max()) + 1
-    rng = np.random.default_rng(0)
+    sizes = (1.0,) if args.uneven is None else tuple(args.uneven) or UNEVEN
+    rng = np.random.default_rng(args.draw)
     kinds = [(n - 2, 2), (n - 3, 3)] if n < 8 else [(5, 5), (10, 10), (n - n // 4, n // 4)]
     for n_known, n_new in kinds:
         choices = list(combinations(range(n), n_new)) if n < 8 else [()] * args.problems
@@ -85,7 +93,7 @@ def probe_problems(
             new = rng.permutation(choice) if n < 8 else rng.permutation(n)[:n_new]
             rest = np.setdiff1d(np.arange(n), new)
             old = rest if n < 8 else rng.permutation(rest)[:n_known]
-            yield f"{n_known}/{n_new}", cut(points, labels, old, new, rng, hide, UNEVEN if args.uneven else (1.0,))
+            yield f"{n_known}/{n_new}", cut(points, labels, old, new, rng, hide, sizes)
 
 
 def cut(
@@ -128,8 +136,9 @@ WAYS: dict[str, Callable[[Problem], Tensor]] = {
     "Ward": lambda p: ward(p.pile, p.n_new),
     "whitened, Ward": lambda p: ward(whitened(p), p.n_new),
     "whitened, smoothed": lambda p: find_groups(whitened(p), p.n_new),
-    "twice": lambda p: group_pile(p.labelled, p.labels, p.pile, p.n_new, runs=0).labels,
-    "twice, voted": lambda p: group_pile(p.labelled, p.labels, p.pile, p.n_new).labels,
+    "twice": lambda p: group_pile(p.labelled, p.labels, p.pile, p.n_new, link=False, runs=0).labels,
+    "twice, voted": lambda p: group_pile(p.labelled, p.labels, p.pile, p.n_new, link=False).labels,
+    "twice, linked, voted": lambda p: group_pile(p.labelled, p.labels, p.pile, p.n_new).labels,
 }
 
 

@@ -21,7 +21,7 @@ from autonovel.maths.confidence import (
     reliability,
 )
 from autonovel.maths.counting import Count, count_classes
-from autonovel.maths.grouping import SHARPNESS, Grouping, compose, group_pile, how_apart, soft_answer
+from autonovel.maths.grouping import SHARPNESS, Grouping, are_clearer, compose, group_pile, how_apart, soft_answer
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import Space, group_means, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy
@@ -144,12 +144,17 @@ def answer_from_features(
     apart: dict[str, float] = {}
     if trained and method == "learned":  # known classes that were learned are found either way, and decide nothing
         plain = group_pile(known, labels, fresh, k, plain=True, seed=seed)
-        apart = how_apart(fresh, groups, plain, seed=seed)
-        if apart["plain"] > apart["learned"]:
-            method, groups = "plain", plain
-            notes.append(
-                "The groups of plain k-means lie further apart than those in the space of the known classes, and are taken."
-            )
+        if not (groups.linked and are_clearer(fresh, groups, plain)):
+            apart = how_apart(fresh, groups, plain, seed=seed)
+            if apart["plain"] > apart["learned"]:
+                method, groups = "plain", plain
+                notes.append(
+                    "The groups of plain k-means lie further apart than those in the space of the known classes, and are taken."
+                )
+    if groups.linked:
+        notes.append(
+            "The classes seem to differ much in size; groups that neighbours link are taken in place of k-means."
+        )
     space = compose(axes, groups.matrix)
     points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)
     centres = torch.cat([group_means(known_points, labels, n_known), group_means(points[~is_old], groups.labels, k)])
@@ -175,6 +180,7 @@ def answer_from_features(
         "known": known_report,
         "new": trial.report,
         "stability": groups.stability,
+        "linked": groups.linked,
         "agreement": agreement,
         "known_problems": trial.scores,
         "silhouettes": apart,

@@ -1,20 +1,24 @@
 """The groups of a pile, with the votes of repeated runs: how an answer is found and how far it can be trusted.
 
 One run is whitening by the known classes, smoothing over neighbours and k-means. The groups that it finds are then classes
-too, so their scatter joins that of the known ones for a second run. What changes when a third of the pile is left out was
-never certain: each image is given to the group that most of such runs give it to.
+too, so their scatter joins that of the known ones for a second run. Where pieces of the pile that are linked by neighbours make
+groups that clearly fewer links leave, these are taken instead: classes are of different sizes then. What changes when a third of
+the pile is left out was never certain: each image is given to the group that most of such runs give it to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from autonovel.maths.known_space import Space, find_groups, group_means, smooth, unit, whitening
+from autonovel.maths.known_space import Space, find_groups, group_means, nearest, smooth, unit, whitening
+from autonovel.maths.linking import NEIGHBOURS, leaving, link_groups, neighbours
 from autonovel.maths.silhouette import silhouette
 
 RUNS = 8
@@ -22,6 +26,8 @@ KEPT = 0.7
 """Share of the pile in each of the repeated runs."""
 SAMPLE = 10_000
 """Points over which a silhouette is averaged."""
+CLEARER = 0.7
+"""Linked groups are taken where the share of links that leave them is below this part of what leaves those of k-means."""
 SHARPNESS = 15.0
 """Of the softmax over similarities by which one run votes; calibration sets what the votes mean."""
 
@@ -38,20 +44,31 @@ class Grouping:
     """(r, r): the whitening in which the groups were found; see `known_space.whitening`."""
     stability: float
     """Mean share of the repeated runs that agree with the label."""
+    linked: bool = False
+    """Whether they are pieces linked by neighbours; otherwise they come from k-means alone."""
 
 
 def group_pile(
-    labelled: Tensor, labels: Tensor, pile: Tensor, k: int, *, plain: bool = False, seed: int = 0, runs: int = RUNS
+    labelled: Tensor,
+    labels: Tensor,
+    pile: Tensor,
+    k: int,
+    *,
+    plain: bool = False,
+    link: bool = True,
+    seed: int = 0,
+    runs: int = RUNS,
 ) -> Grouping:
     """`k` groups of `pile` (m, r), given `labelled` (n, r) with `labels` (n,), both in the same principal components.
 
-    With `plain` they are those of k-means on the pile as it is, which known classes teach nothing.
+    With `plain` they are those of k-means on the pile as it is, which known classes teach nothing. Without `link` they are never
+    those that neighbours link.
     """
     both = torch.cat([labelled, pile])
     n_known = int(labels.max()) + 1 if len(labels) else 0
     matrix = torch.eye(pile.shape[1], device=pile.device)
     if plain:
-        return _voted(pile, find_groups(pile, k, plain=True, seed=seed), k, matrix, plain=True, seed=seed, runs=runs)
+        return _voted(pile, matrix, _PLAIN, find_groups(pile, k, plain=True, seed=seed), k, seed=seed, runs=runs)
     of_pile = torch.full((len(pile),), -1, device=pile.device)
     for _ in range(2):
         groups = torch.cat([labels.to(pile.device), of_pile])
@@ -60,27 +77,61 @@ def group_pile(
         points = unit(pile @ matrix)
         found = find_groups(points, k, seed=seed)
         of_pile = found + n_known
-    return _voted(points, found, k, matrix, plain=False, seed=seed, runs=runs)
+    near = neighbours(points)
+    linked = link_groups(points, near, k, seed=seed) if link else None
+    if linked is not None and leaving(near, linked, k) < CLEARER * leaving(near, found, k):
+        return _voted(points, matrix, _LINKED, linked, k, seed=seed, runs=runs)
+    return _voted(points, matrix, _SMOOTHED, found, k, seed=seed, runs=runs)
 
 
-def _voted(points: Tensor, found: Tensor, k: int, matrix: Tensor, *, plain: bool, seed: int, runs: int) -> Grouping:
+class _Way(NamedTuple):
+    """How groups are found, and what those of some points say of others.
+
+    Attributes:
+        find: so many groups of points, with a seed; None where it does not find them.
+        answer: (n, k), rows sum to 1, for points (n, d) from some of them, the groups of these, and how many groups there are.
+    """
+
+    find: Callable[[Tensor, int, int], Tensor | None]
+    answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]
+
+
+def _by_mean(points: Tensor, some: Tensor, groups: Tensor, k: int) -> Tensor:
+    return soft_answer(unit(points), group_means(some, groups, k))
+
+
+def _by_neighbours(points: Tensor, some: Tensor, groups: Tensor, k: int) -> Tensor:
+    """Groups of any shape, which the nearest mean would cut."""
+    near = nearest(points, min(NEIGHBOURS, len(some)), among=some)
+    return one_hot(groups[near], k).to(points).mean(1)
+
+
+_PLAIN = _Way(lambda points, k, seed: find_groups(points, k, plain=True, restarts=3, seed=seed), _by_mean)
+_SMOOTHED = _Way(lambda points, k, seed: find_groups(points, k, restarts=3, seed=seed), _by_mean)
+_LINKED = _Way(lambda points, k, seed: link_groups(points, neighbours(points), k, seed=seed), _by_neighbours)
+
+
+def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, seed: int, runs: int) -> Grouping:
     """Repeat the search on parts of `points` and let all runs vote; `found` is the answer of the whole."""
     generator = torch.Generator().manual_seed(seed)
     index = torch.arange(len(points), device=points.device)
-    votes = soft_answer(unit(points), group_means(points, found, k)) + one_hot(found, k)
+    votes = way.answer(points, points, found, k) + one_hot(found, k)
     agree = torch.zeros(len(points), k, device=points.device)
     kept = max(k, round(KEPT * len(points)))
     for run in range(runs):
         part = torch.randperm(len(points), generator=generator)[:kept].to(points.device)
-        groups = find_groups(points[part], k, plain=plain, restarts=3, seed=seed + 1 + run)
-        groups = matched(found[part], groups, k)[groups]
-        answer = soft_answer(unit(points), group_means(points[part], groups, k))
+        again = way.find(points[part], k, seed + 1 + run)
+        if again is None:
+            continue
+        groups = matched(found[part], again, k)[again]
+        answer = way.answer(points, points[part], groups, k)
         agree[index, answer.argmax(1)] += 1
         answer[part] = (answer[part] + one_hot(groups, k)) / 2
         votes = votes + 2 * answer
     votes = votes / votes.sum(1, keepdim=True)
     labels = votes.argmax(1)
-    return Grouping(labels, votes, matrix, (agree[index, labels] / runs).mean().item() if runs else 1.0)
+    stability = (agree[index, labels] / runs).mean().item() if runs else 1.0
+    return Grouping(labels, votes, matrix, stability, way is _LINKED)
 
 
 def how_apart(pile: Tensor, learned: Grouping, plain: Grouping, *, seed: int = 0) -> dict[str, float]:
@@ -93,6 +144,17 @@ def how_apart(pile: Tensor, learned: Grouping, plain: Grouping, *, seed: int = 0
     found = torch.stack([silhouette(points, rows, sample=SAMPLE, seed=seed).score for points in spaces]).cpu()
     scores = torch.where(found.isnan(), -1.0, found).mean(0).tolist()  # of a single group there is no silhouette
     return dict(zip(("learned", "plain"), scores, strict=True))
+
+
+def are_clearer(pile: Tensor, learned: Grouping, plain: Grouping) -> bool:
+    """Whether clearly fewer links to neighbours leave the groups of `learned` than those of `plain`, in the spaces of both.
+
+    For groups of different sizes, which :func:`how_apart` does not do justice: a silhouette prefers them to be of one size.
+    """
+    graphs = [neighbours(unit(pile @ grouping.matrix)) for grouping in (learned, plain)]
+    k = learned.votes.shape[1]
+    ours, theirs = (sum(leaving(near, grouping.labels, k) for near in graphs) for grouping in (learned, plain))
+    return ours < CLEARER * theirs
 
 
 def soft_answer(points: Tensor, centres: Tensor, sharpness: float = SHARPNESS) -> Tensor:
