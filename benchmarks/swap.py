@@ -37,6 +37,7 @@ from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import put_on
 from autonovel.errors import InputError, TrainingError
 from autonovel.machine.device import Mode
+from autonovel.maths.answering import answer_from_features
 from autonovel.maths.cluster_graph import merged, merging_order, number_by_heads
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import Space, principal_axes, unit
@@ -182,6 +183,12 @@ def other_answers(said: Said, pile: Pile, asked: int, seed: int) -> dict[str, Te
         "merged_right_number": merged(order, right).to(device)[clusters],
         "merged_by_features_right_number": merge_groups(points, clusters, asked, right)[clusters.cpu()],
     }
+    labels = torch.from_numpy(np.unique(said.labels, return_inverse=True)[1]).to(device)
+    for name, k in {"groups": asked, "groups_right_number": pile.n_new}.items():
+        answer = answer_from_features(
+            said.labelled, labels, said.features, k, pile_kind="new", check_number=False, trained=True, seed=seed
+        )
+        found[name] = answer.labels - answer.model.n_known
     if "over" in heads:
         found["over"] = common_groups(heads["over"].to(device), asked, seed=seed)
         found["over_right_number"] = common_groups(heads["over"].to(device), pile.n_new, seed=seed)
@@ -220,13 +227,19 @@ def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str,
             for kind, part in said.heads.items()
         },
         "kmeans_agrees": cluster_accuracy(clusters, others["kmeans"]),
-        "recall": [float(row[i] / row.sum()) for i, row in enumerate(table[:present])],
+        "recall": _recall(table, present),
+        "recall_of_groups": _recall(matched_confusion(classes, others["groups"][scored])[0], present),
         "sizes": sorted(np.bincount(clusters, minlength=asked).tolist(), reverse=True),
         "confusion": table[:present].tolist(),
         "losses": run.metrics[-1]["losses"],
         "n_new_by_heads": run.summary.get("n_new_by_heads"),
         "seconds": run.summary["seconds"],
     }
+
+
+def _recall(table: np.ndarray, present: int) -> list[float]:
+    """Of each class, the share of its images in the cluster that is matched with it."""
+    return [float(row[i] / row.sum()) for i, row in enumerate(table[:present])]
 
 
 def attempt(
