@@ -4,8 +4,9 @@
 
 The hidden digits are known ones whose labels are taken away (probe classes); their sizes are cut down with ``--uneven``. With
 ``--pile`` the digits 5-9, whose labels nobody looks at, lie among them. Beside the answer stand k-means on the pixels and on
-the features of the same run, every single head, and what can be told without labels: how far the heads agree with each
-other and with k-means. With ``--keep`` the arrays of each run are kept, to try rules for choosing an answer on them.
+the features of the same run, groups in the space that known classes teach, every single head, and what can be told without
+labels: how far the heads agree with each other and with k-means. With ``--keep`` the arrays of each run are kept, to try rules
+for choosing an answer on them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tune_digits import agreement
 
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.machine.device import Mode
+from autonovel.maths.answering import answer_from_features
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
 from autonovel.pipeline import Pipeline
@@ -65,12 +67,18 @@ def attempt(task: ProbeTask, recipe: Recipe, asked: int, seed: int, mode: Mode, 
             run.summary.get("n_new_by_heads"),
             (run.merge_suggested() if run.suggested else run).state.group,
         )
-        answers, features = run.machine.group, torch.from_numpy(np.array(run.features, dtype=np.float32))
+        answers = run.machine.group
+        features, labelled = (torch.from_numpy(np.array(f, np.float32)) for f in (run.features, run.labelled_features))
     unlabelled, probe = ~task.data.is_labelled, task.probe[~task.data.is_labelled]
     said = {kind: torch.stack([*said_by_heads(net, kind, features, mode)]).numpy() for kind in ("new", "over")}
     pixels = torch.from_numpy(task.data.images[unlabelled].reshape(len(answers), -1)).float()
     unit = torch.nn.functional.normalize(features, dim=1)
+    labels = torch.from_numpy(task.data.labels[task.data.is_labelled])
+    groups = answer_from_features(
+        labelled, labels, features, asked, pile_kind="new", check_number=False, trained=True, seed=seed
+    )
     grouped = {
+        "groups": (groups.labels - groups.model.n_known).numpy(),
         "features": kmeans(features, asked, seed=seed).labels.numpy(),
         "unit_features": kmeans(unit, asked, seed=seed).labels.numpy(),
         "pixels": kmeans(pixels, asked, seed=seed).labels.numpy(),
