@@ -154,10 +154,9 @@ def _choose_objective(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
         why = "few" if few else "enough"
         what = "a space is learned by contrast and grouped at the end" if few else "heads that cluster are trained"
         notes.append(f"{what}: {facts.images:,} images are {why} ({option('joint.objective')})")
-        if not few and not facts.known_classes:
-            notes.append(
-                f"of so many images without labels, {option('recipe', 'cluster-neighbours')} makes better clusters"
-            )
+        if not few and not facts.known_classes and facts.gpu:
+            trial = option("recipe", "cluster-neighbours")
+            notes.append(f"for so many images without labels {trial} is worth a trial")
     return replace(recipe, joint=replace(recipe.joint, objective="contrast" if few else "swap"))
 
 

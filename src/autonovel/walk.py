@@ -210,8 +210,9 @@ class Walk:
 
     def _check_number(self) -> None:
         if self.n_new is not None and self.n_new < 2:
+            what, flag = ("new class", "n_new") if self.data.n_known else ("cluster", "k")
             raise InputError(
-                f"The pile looks like a single new class; to sort it all the same, give {option('n_new')} 2 or more, "
+                f"The pile looks like a single {what}; to sort it all the same, give {option(flag)} 2 or more, "
                 f"and another {option('out')}."
             )
 

@@ -1,5 +1,7 @@
 """Items made in a thread while those before are in use."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -91,3 +93,12 @@ def test_a_thread_survives_what_goes_wrong_in_it() -> None:
     assert next(stubborn) == 1
     stubborn.close()  # type: ignore[attr-defined]
     assert list(ahead(range(3))) == [0, 1, 2]
+
+
+def test_an_iterator_left_in_the_middle_holds_up_no_exit() -> None:
+    words = (
+        "import builtins, time; from autonovel.machine.ahead import ahead\n"
+        "def slow():\n    while True:\n        yield 1\n        time.sleep(0.01)\n"
+        "builtins.kept = ahead(slow()); next(builtins.kept)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", words], timeout=60, check=False).returncode == 0

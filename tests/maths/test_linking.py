@@ -71,3 +71,23 @@ def test_strays_are_no_class() -> None:
     found = link_groups(unit(points), neighbours(unit(points)), 2)
     assert found is not None
     assert cluster_accuracy(truth[:600].numpy(), found[:600].numpy()) > 0.97
+
+
+def test_parts_without_any_link_are_joined_with_the_closest() -> None:
+    far = torch.eye(24)
+    generator = torch.Generator().manual_seed(0)
+    middles = [far[0], far[1] + 0.7 * far[2], far[1] - 0.7 * far[2], far[3]]
+    points = unit(torch.cat([m + 0.01 * torch.randn(60, 24, generator=generator) for m in middles]))
+    found = link_groups(points, neighbours(points), 3)
+    assert found is not None
+    assert [found[60 * part : 60 * part + 60].unique().numel() for part in range(4)] == [1] * 4
+    assert found[60] == found[120]  # whatever the order of the images
+    assert len({int(found[0]), int(found[60]), int(found[180])}) == 3
+
+
+@pytest.mark.parametrize(("n", "k"), [(12, 12), (9, 1), (30, 2)])
+def test_few_images_and_copies(n: int, k: int) -> None:
+    points = torch.randn(n, 24, generator=torch.Generator().manual_seed(0))
+    assert group_pile(*NOTHING, points, k).labels.unique().tolist() == list(range(k))
+    copies = points[:1].expand(n, 24)
+    assert group_pile(*NOTHING, copies, min(k, 2)).labels.shape == (n,)

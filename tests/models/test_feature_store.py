@@ -196,6 +196,13 @@ def test_an_image_that_is_under_way_is_not_computed_again() -> None:
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
+def test_parts_of_other_sizes_are_not_joined() -> None:
+    parts = [pictures(3), np.repeat(np.repeat(pictures(7), 2, 1), 2, 2), pictures(1)]
+    found = list(stream_features(tiny(), iter(parts), device=CPU))
+    assert sum(map(len, found)) == 11
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
 def test_no_more_is_read_than_there_is_room_for() -> None:
     read = []
 

@@ -89,7 +89,8 @@ def _matched(summary: dict[str, Any], cluster: Any) -> list[str]:
 
 def _scores(summary: dict[str, Any]) -> Iterator[str]:
     if summary.get("n_new_estimated"):
-        between = "".join(f", between {low} and {high}" for low, high in filter(None, [summary.get("n_new_interval")]))
+        interval = summary.get("n_new_interval")
+        between = f", between {interval[0]} and {interval[1]}" if interval else ""
         what = "new classes" if summary["n_known"] else "clusters"
         yield f"The number of {what} was estimated: {summary['n_new_estimated']}{between}"
     if "acc_new" in summary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -16,13 +17,18 @@ class _Thread:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
 
     def start(self, job: Callable[[], None]) -> threading.Event:
         """Begin the job; the event is set when it is done."""
         done = threading.Event()
         self._jobs.put((job, done))
         return done
+
+    def is_alive(self) -> bool:
+        """Whether it will ever do another job: when Python ends, threads stop in the middle."""
+        return self._thread.is_alive() and not sys.is_finalizing()
 
     def _work(self) -> None:
         while True:
@@ -80,7 +86,7 @@ def ahead(items: Iterable[T], room: int = 2) -> Iterator[T]:
             yield item  # type: ignore[misc]
     finally:
         enough.set()
-        while not done.is_set():
+        while not done.is_set() and thread.is_alive():
             try:
                 ready.get(timeout=0.01)  # it may wait for room
             except queue.Empty:

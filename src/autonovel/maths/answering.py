@@ -149,7 +149,7 @@ def answer_from_features(
             if apart["plain"] > apart["learned"]:
                 method, groups = "plain", plain
                 notes.append(
-                    "The groups of plain k-means lie further apart than those in the space of the known classes, and are taken."
+                    "The groups of plain k-means lie further apart than those in the learned space, and are taken."
                 )
     if groups.linked:
         notes.append(

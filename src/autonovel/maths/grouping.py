@@ -102,8 +102,9 @@ def _by_mean(points: Tensor, some: Tensor, groups: Tensor, k: int) -> Tensor:
 
 def _by_neighbours(points: Tensor, some: Tensor, groups: Tensor, k: int) -> Tensor:
     """Groups of any shape, which the nearest mean would cut."""
-    near = nearest(points, min(NEIGHBOURS, len(some)), among=some)
-    return one_hot(groups[near], k).to(points).mean(1)
+    near = groups[nearest(points, min(NEIGHBOURS, len(some)), among=some)]
+    share = torch.full(near.shape, 1 / near.shape[1], device=points.device)
+    return torch.zeros(len(points), k, device=points.device).scatter_add_(1, near, share)
 
 
 _PLAIN = _Way(lambda points, k, seed: find_groups(points, k, plain=True, restarts=3, seed=seed), _by_mean)
@@ -112,7 +113,11 @@ _LINKED = _Way(lambda points, k, seed: link_groups(points, neighbours(points), k
 
 
 def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, seed: int, runs: int) -> Grouping:
-    """Repeat the search on parts of `points` and let all runs vote; `found` is the answer of the whole."""
+    """Repeat the search on parts of `points` and let all runs vote; `found` is the answer of the whole.
+
+    A run that finds nothing agrees with nothing. With fewer than two images for each group there are no parts to repeat it on.
+    """
+    runs = runs if len(points) >= 2 * k else 0
     generator = torch.Generator().manual_seed(seed)
     index = torch.arange(len(points), device=points.device)
     votes = way.answer(points, points, found, k) + one_hot(found, k)

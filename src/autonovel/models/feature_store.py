@@ -146,7 +146,7 @@ class _UnderWay(NamedTuple):
     """A chunk that the device may still be at work on.
 
     Attributes:
-        images: kept until then, lest their place is used for others.
+        images: kept until then, so that their memory is not used for others.
         digests: of the images.
         missing: those among them that nobody had computed before.
         found: waits for the features of these; None where none is missing.
@@ -170,6 +170,9 @@ def _batches(parts: Iterable[Chunk], pace: _Pace, device: torch.device) -> Itera
     held: list[Tensor] = []
     for part in parts:
         size, first = min(pace.chunk, pace.batch(part)), 0
+        if held and (held[0].shape[1:] != part.shape[1:] or held[0].is_cuda != getattr(part, "is_cuda", False)):
+            yield _joined(held, device)
+            held = []
         while True:
             piece = part[first : first + size - sum(map(len, held))]
             held.append(piece if isinstance(piece, Tensor) else as_tensor(piece))
@@ -204,7 +207,7 @@ def _with_digests(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[bytes]]
 
 
 def _hashers() -> int:
-    """Threads that compute digests, which needs no hold of Python: one passes a gigabyte a second, a GPU takes several."""
+    """Threads that compute digests, which releases the interpreter: one passes a gigabyte a second, a GPU takes several."""
     return min(8, os.cpu_count() or 1)
 
 
