@@ -26,7 +26,7 @@ def print_result(run: Any, *, json: bool = False) -> None:
     _print_table(run)
     if run.edits and "acc_new" in run.summary:
         print("The scores are those of the clusters as they were found, before anything was changed:")
-    for line in (*_scores(run.summary), *_number(run), *_continued(run.summary), _made_with(run), *_files(run)):
+    for line in (*_number(run), *_scores(run.summary), *_continued(run.summary), _made_with(run), *_files(run)):
         print(line)
 
 
@@ -74,8 +74,7 @@ def _print_table(run: Any) -> None:
         row.append(f"{len(cluster.members):,}")
         row.append(f"{sure[cluster.members].mean():.0%}" if len(cluster.members) else "")
         table.add_row(*map(Text, row + (_matched(summary, cluster) if matched else [])))  # a name may hold [brackets]
-    found, images = ("new classes among", "unlabelled images") if summary["n_known"] else ("clusters of", "images")
-    print(f"{n_new} {found} {summary['images']['unlabelled']:,} {images}")
+    print(f"{n_new} {run.kind_found(n_new)} among {summary['images']['unlabelled']:,} unlabelled images")
     Console(width=100 if not sys.stdout.isatty() else None).print(table)
 
 
@@ -88,11 +87,6 @@ def _matched(summary: dict[str, Any], cluster: Any) -> list[str]:
 
 
 def _scores(summary: dict[str, Any]) -> Iterator[str]:
-    if summary.get("n_new_estimated"):
-        interval = summary.get("n_new_interval")
-        between = f", between {interval[0]} and {interval[1]}" if interval else ""
-        what = "new classes" if summary["n_known"] else "clusters"
-        yield f"The number of {what} was estimated: {summary['n_new_estimated']}{between}"
     if "acc_new" in summary:
         yield f"ACC {summary['acc_new']:.1%}   NMI {summary['nmi_new']:.3f}   ARI {summary['ari_new']:.3f}"
         if "pile" in summary:
@@ -107,14 +101,18 @@ def _scores(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def _number(run: Any) -> Iterator[str]:
-    """What the heads say about the number of clusters, where they do not agree with it."""
+    """How the number of clusters was found, and what the heads say about it where they do not agree."""
+    estimated, interval = (run.summary.get(name) for name in ("n_new_estimated", "n_new_interval"))
+    if estimated:
+        between = f", between {interval[0]} and {interval[1]}" if interval else ""
+        yield f"The number of {run.kind_found()} was estimated: {estimated}{between}"
     n, groups = run.summary.get("n_new_by_heads"), run.suggested
     if groups:
         first, *others = [listed(sorted(group)) for group in groups]
         more = "".join(f", {other} like another" for other in others)
-        yield f"The network tells only about {n} new classes apart: clusters {first} look like one class{more}"
+        yield f"The network tells only about {n} {run.kind_found(n)} apart: clusters {first} look like one class{more}"
     elif n is not None and n > run.summary["n_new"]:
-        yield f"The network tells about {n} new classes apart, more than there are clusters"
+        yield f"The network tells about {n} {run.kind_found(n)} apart, more than there are clusters"
 
 
 def _continued(summary: dict[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from autonovel.maths.confidence import (
 from autonovel.maths.counting import Count, count_classes
 from autonovel.maths.grouping import SHARPNESS, Grouping, are_clearer, compose, group_pile, how_apart, soft_answer
 from autonovel.maths.kmeans import kmeans
-from autonovel.maths.known_space import Space, group_means, principal_axes, unit
+from autonovel.maths.known_space import Space, group_means, number_of_classes, principal_axes, unit
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.maths.mixed import OldImages, find_old, least_similar
 from autonovel.maths.points import check_features
@@ -121,7 +121,7 @@ def answer_from_features(
     the features come from a network which has learned these labels.
     """
     labels = _checked(labelled, labels, pile, pile_kind)
-    n_known = _count(labels)
+    n_known = number_of_classes(labels)
     axes = principal_axes(torch.cat([labelled, pile]))
     known, free = (((unit(part.float()) - axes.mean) @ axes.matrix) for part in (labelled, pile))
     notes: list[str] = []
@@ -206,11 +206,6 @@ def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, pile_kind: str) -> 
     return labels
 
 
-def _count(labels: Tensor) -> int:
-    """How many classes are known."""
-    return int(labels.max()) + 1 if len(labels) else 0
-
-
 # ------------------------------------------------------------------------------------------------ known problems
 
 
@@ -227,7 +222,7 @@ class _Trial:
 
 def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
     """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?"""
-    n_known = _count(labels)
+    n_known = number_of_classes(labels)
     if n_known < 3:
         taught = f"With {n_known} known class{'es' if n_known > 1 else ''}" if n_known else "Without known classes"
         note = f"{taught} the probabilities rest on how far two ways of grouping agree; nothing can vouch for them."
@@ -308,7 +303,7 @@ def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 def _known_reliability(points: Tensor, labels: Tensor, seed: int) -> tuple[Calibration, dict[str, Any] | None]:
     """What a similarity to known classes means, by labelled images held out in two halves."""
-    n_known = _count(labels)
+    n_known = number_of_classes(labels)
     if not n_known:
         return Calibration(), None
     half = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device) % 2 == 0

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from autonovel.errors import AutonovelWarning
 from autonovel.maths.estimate import MIN_PROBE_CLASSES, estimate_classes
-from autonovel.maths.known_space import group_means, smooth, unit, whitening
+from autonovel.maths.known_space import group_means, number_of_classes, smooth, unit, whitening
 from autonovel.maths.silhouette import silhouette
 from autonovel.maths.sweep import kmeans_sweep
 
@@ -48,7 +48,7 @@ class Count:
 
 def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: int = 100, seed: int = 0) -> Count:
     """Count the classes of `pile` (m, r), given `labelled` (n, r) with `labels` (n,), all in the same components."""
-    n_known = int(labels.max()) + 1 if len(labels) else 0
+    n_known = number_of_classes(labels)
     numbers = _numbers(min(max_new, len(pile) // 4))
     if not numbers:
         note = f"{len(pile)} images are too few to count classes in; they are taken for one."
@@ -137,7 +137,7 @@ def repeatability(points: Tensor, numbers: Sequence[int], *, seed: int = 0, halv
 
 def repeatable_enough(known: Tensor, labels: Tensor, *, seed: int = 0) -> float:
     """The repeatability at which known classes are counted rightly: half-way between theirs and that of larger numbers."""
-    n = min(int(labels.max()) + 1, MOST_KNOWN) if len(labels) else 0
+    n = min(number_of_classes(labels), MOST_KNOWN)
     known = known[labels < n]
     numbers = [k for k in range(n, n + max(3, n // 2)) if 4 * k <= len(known)]
     if n < 3 or len(numbers) < 2:

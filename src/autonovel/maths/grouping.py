@@ -17,7 +17,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from autonovel.maths.known_space import Space, find_groups, group_means, nearest, smooth, unit, whitening
+from autonovel.maths.known_space import (
+    Space,
+    find_groups,
+    group_means,
+    nearest,
+    number_of_classes,
+    smooth,
+    unit,
+    whitening,
+)
 from autonovel.maths.linking import NEIGHBOURS, leaving, link_groups, neighbours
 from autonovel.maths.silhouette import silhouette
 
@@ -65,7 +74,7 @@ def group_pile(
     those that neighbours link.
     """
     both = torch.cat([labelled, pile])
-    n_known = int(labels.max()) + 1 if len(labels) else 0
+    n_known = number_of_classes(labels)
     matrix = torch.eye(pile.shape[1], device=pile.device)
     if plain:
         return _voted(pile, matrix, _PLAIN, find_groups(pile, k, plain=True, seed=seed), k, seed=seed, runs=runs)

@@ -45,6 +45,11 @@ class Space:
         return unit((unit(features.to(self.mean)) - self.mean) @ self.matrix)
 
 
+def number_of_classes(labels: Tensor) -> int:
+    """How many classes `labels` (n,) number from 0; none where there are no labels."""
+    return int(labels.max()) + 1 if len(labels) else 0
+
+
 def principal_axes(features: Tensor, components: int = COMPONENTS) -> Space:
     """Mean and directions of largest variance of unit-length `features` (n, d), as a space that only turns and cuts."""
     check_features(features)

@@ -110,14 +110,14 @@ def stream_features(
     shape = (backbone.n_features,) if not views else (views, backbone.n_features)
     pace, parts = _PACE[device.type], [images] if isinstance(images, np.ndarray | Tensor) else images
     under_way: deque[_UnderWay] = deque()
-    computed: set[bytes] = set()  # what is under way
+    begun: set[bytes] = set()  # the digests of what is under way
 
     def finish() -> Features:
         assert store is not None
         _, digests, missing, found = under_way.popleft()
         if found is not None:
             store.add(missing, found().reshape(len(missing), -1))
-            computed.difference_update(missing)
+            begun.difference_update(missing)
         return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
 
     chunks = _with_digests(_batches(parts, pace, device) if pace.under_way else _slices(parts, pace.chunk))
@@ -125,14 +125,14 @@ def stream_features(
         if store is None:
             made = (backbone.identity, tuple(chunk.shape[1:3]), str(precision), views, augment if views else None)
             store = _Store(cache, repr(made), int(np.prod(shape)))
-        rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in computed}
+        rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in begun}
         missing, some, found = list(rows), chunk, None
         if missing:
             network = network or _Network(backbone, device, precision)
             if len(missing) < len(chunk):
                 some = chunk[list(rows.values())]
             found = network.start(some, missing, views, augment)
-            computed.update(missing)
+            begun.update(missing)
         under_way.append(_UnderWay(some, digests, missing, found))
         if len(under_way) > pace.under_way:
             yield finish()

@@ -270,7 +270,8 @@ def _about_number(run: Run, new: Sequence[Shown], said: Merging) -> list[Finding
         found.append(
             Finding(
                 "warning",
-                f"The network tells about {said.n_new} new classes apart, more than there are clusters; look for several in "
+                f"The network tells about {said.n_new} {run.kind_found()} apart, more than there are clusters; look for "
+                "several in "
                 f"{_names(mixed)}.",
                 tuple(cluster.number for cluster in mixed),
             )

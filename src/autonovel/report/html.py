@@ -87,7 +87,7 @@ def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
         facts.append(("time", _duration(seconds)))
     return {
         "n_new": len(new),
-        "found": _kind(summary, len(new)),
+        "found": run.kind_found(len(new)),
         "number": _about_number(run, summary, len(new)),
         "facts": facts,
         "edits": len(run.edits),
@@ -98,15 +98,10 @@ def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
     }
 
 
-def _kind(summary: dict[str, Any], count: int = 2) -> str:
-    """What was found, in the singular or plural; where no class was known, none is new."""
-    return ("new class" + "es" * (count != 1)) if summary.get("n_known", 1) else "cluster" + "s" * (count != 1)
-
-
 def _about_number(run: Run, summary: dict[str, Any], now: int) -> str:
     """Where the number of classes comes from."""
     found, interval = summary.get("n_new_estimated"), summary.get("n_new_interval")
-    what = _kind(summary)
+    what = run.kind_found()
     if found is None:
         text = f"The number of {what}, {summary['n_new']}, was given and not estimated, so there is no interval."
     elif interval is None:

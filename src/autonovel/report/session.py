@@ -112,6 +112,7 @@ class Session:
                 "redo": bool(undone),
                 "images": self.count,
                 "known": list(self.run.state.known),
+                "kind": [self.run.kind_found(1), self.run.kind_found(2)],
                 "sheets": None
                 if thumbnails is None
                 else {

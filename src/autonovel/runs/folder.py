@@ -178,6 +178,11 @@ class Run(RunFiles):
         """Names that a person gave to clusters."""
         return self.state.given_names
 
+    def kind_found(self, count: int = 2) -> str:
+        """What so many of its clusters are called: new classes, or just clusters where no class was known."""
+        known = self.summary.get("n_known", len(self.state.known))
+        return f"new class{'' if count == 1 else 'es'}" if known else f"cluster{'' if count == 1 else 's'}"
+
     @property
     def suggested(self) -> list[list[int]]:
         """Groups of clusters that look like one class to the heads of the network, and are not merged yet."""

@@ -30,9 +30,9 @@ export function overview(place, go) {
   const current = () => store.run.clusters.find((one) => one.number === active);
 
   function draw() {
-    const { clusters, images } = store.run;
+    const { clusters, images, kind } = store.run;
     const found = clusters.filter((one) => one.kind === "new");
-    heading.textContent = `${count(found.length, "new class", "new classes")} in ${count(images, "image")}`;
+    heading.textContent = `${count(found.length, ...kind)} in ${count(images, "image")}`;
     const named = found.filter((one) => one.named).length;
     facts.textContent = named === 0 ? "Open a cluster to look at its images, and name it when you know what they show." : `${named} of ${found.length} named.`;
     const held = list.contains(document.activeElement);
