@@ -41,13 +41,14 @@ from autonovel.models.net import Net
 from autonovel.outcome import describe_device
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
-from autonovel.trained import Trained, restore
+from autonovel.trained import Trained, images_at_once, restore
 
-KNOWN, NEW, BATCH = 5, 5, 1024
+KNOWN, NEW = 5, 5
+FILES_AT_ONCE = 1024
 SIDES = {"trained": 32, "photos": 224}
 COUNTS = {
     "cpu": {"trained": (512, 512), "photos": (320, 320)},
-    "cuda": {"trained": (100_000, 20_000), "photos": (4_000, 3_000)},
+    "cuda": {"trained": (400_000, 20_000), "photos": (20_000, 3_000)},
 }
 """How many images of an array, and how many files."""
 
@@ -159,9 +160,10 @@ def measure(kind: str, args: argparse.Namespace) -> dict[str, Any]:
     pixels = pictures(n_array, SIDES[kind], seed=2)
     paths = write_files(work / "files", pixels[:n_files])
     bare = Bare(restore(run, mode))
+    at_once = images_at_once(mode.device, SIDES[kind]) if bare.features is None else FILES_AT_ONCE
     cores = len(os.sched_getaffinity(0))
     loader = torch.utils.data.DataLoader(
-        Files(paths, SIDES[kind]), BATCH, num_workers=cores, pin_memory=mode.device.type == "cuda"
+        Files(paths, SIDES[kind]), FILES_AT_ONCE, num_workers=cores, pin_memory=mode.device.type == "cuda"
     )  # fmt: skip
     calls = iter(range(1_000))
 
@@ -172,13 +174,13 @@ def measure(kind: str, args: argparse.Namespace) -> dict[str, Any]:
 
     print(f"{kind}: {n_array} images and {n_files} files are ready", flush=True)
     ways = {
-        "bare, array": (n_array, lambda: bare(torch.from_numpy(pixels).split(BATCH))),
+        "bare, array": (n_array, lambda: bare(torch.from_numpy(pixels).split(at_once))),
         "predict, array": (n_array, predict(pixels)),
         "bare, files": (n_files, lambda: bare(loader)),
         "predict, files": (n_files, predict(work / "files")),
     }
-    bare(torch.from_numpy(pixels[: 2 * BATCH]).split(BATCH))
-    predict(pixels[:BATCH])()
+    bare(torch.from_numpy(pixels[: 2 * at_once]).split(at_once))
+    predict(pixels[: 2 * at_once])()
     best, work_of = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, float("inf"))
     for _ in range(args.rounds):
         for name, (count, do) in ways.items():

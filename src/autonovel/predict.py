@@ -32,7 +32,7 @@ from autonovel.predicted import Predicted, nowhere, writer_to
 from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
 from autonovel.runs.state import State
-from autonovel.trained import AT_ONCE, Trained, restore
+from autonovel.trained import Trained, images_at_once, restore
 from autonovel.verdict import Judge
 
 FEW_MOVED = 0.05
@@ -66,7 +66,7 @@ def predict(
     _ = run.summary  # says so where the run is not finished
     classes = Classes(run, Judge.read(run), mode.device)
     trained = restore(run, mode, Path(cache) / "features" if cache is not None else user_cache() / "features")
-    pile = _open(run, images, shown)
+    pile = _open(run, images, mode.device, shown)
     recorded, every = _recorded(run, pile), range(len(pile.ids))
     further = [row for row in every if row not in recorded] if recorded else every
     found: list[Predicted] = []
@@ -132,28 +132,29 @@ class _Pile(Protocol):
         """Refuses what was unusable as a whole, so many having been used; else sentences that the user should see."""
 
 
-def _open(run: Run, images: Any, reporter: Reporter) -> _Pile:
+def _open(run: Run, images: Any, device: torch.device, reporter: Reporter) -> _Pile:
     height, width, channels = run.config["run"]["data"]["shape"]
+    at_once = max(1024, images_at_once(device, height))
     if isinstance(images, ImageSet) and images.images.shape[1:] == (height, width, channels):
-        return _Array(images)
+        return _Array(images, at_once)
     given = open_input(None, images)
     if isinstance(given.parts[0].reader, FileReader) and given.parts[0].ids:
         return _Files(given, Form(height, channels))
     loaded = given.load(size=height, channels=channels, least=1, progress=reporter.counter("reading images"))
-    return _Array(loaded.images, loaded.notes)
+    return _Array(loaded.images, at_once, loaded.notes)
 
 
 class _Array:
     """Images in memory."""
 
-    def __init__(self, data: ImageSet, notes: Sequence[str] = ()) -> None:
-        self._data, self._notes = data, list(notes)
+    def __init__(self, data: ImageSet, at_once: int, notes: Sequence[str] = ()) -> None:
+        self._data, self._at_once, self._notes = data, at_once, list(notes)
         self.ids, self.sources = data.ids, data.sources
 
     def parts(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Pixels]]:
         """Slices of the array."""
-        for start in range(0, len(rows), AT_ONCE):
-            some = rows[start : start + AT_ONCE]
+        for start in range(0, len(rows), self._at_once):
+            some = rows[start : start + self._at_once]
             whole = some[-1] - some[0] + 1 == len(some)
             images = self._data.images
             yield some, images[some[0] : some[-1] + 1] if whole else gather(images, np.array(some, dtype=np.int64))

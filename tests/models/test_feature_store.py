@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from autonovel.data.augment import make_view, to_float
-from autonovel.models import feature_store
+from autonovel.errors import InputError
+from autonovel.models import feature_files, feature_store
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.feature_store import stream_features
 from autonovel.models.foreign import Pretrained
@@ -256,9 +257,7 @@ def test_damaged_files_are_as_good_as_absent(tmp_path: Path) -> None:
         assert Counting.images == before + 5
 
 
-def test_a_stopped_computation_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_store, "_FLUSH_SECONDS", 0.0)
-
+def test_a_stopped_computation_keeps_what_it_has(tmp_path: Path) -> None:
     def interrupted() -> Iterator[np.ndarray]:
         yield pictures(4)
         raise KeyboardInterrupt
@@ -269,6 +268,36 @@ def test_a_stopped_computation_keeps_what_it_has(tmp_path: Path, monkeypatch: py
     features_of(tiny(), pictures(4), device=CPU, cache=tmp_path)
     assert Counting.images == 4
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_who_leaves_in_the_middle_keeps_what_there_is(tmp_path: Path) -> None:
+    found = stream_features(tiny(), iter([pictures(4), pictures(4, seed=1)]), device=CPU, cache=tmp_path)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    features_of(tiny(), pictures(4), device=CPU, cache=tmp_path)
+    assert Counting.images == 4
+
+
+def test_a_long_computation_is_kept_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_files, "_FILE_SECONDS", 0.0)
+    images = pictures(9)
+    good = features_of(tiny(), np.split(images, 3), device=CPU, cache=tmp_path)
+    assert len(files(tmp_path)) == 3
+    assert np.array_equal(features_of(tiny(), images, device=CPU, cache=tmp_path), good)
+    assert Counting.images == 9
+
+
+@pytest.mark.parametrize("fails", ["write", "complete"])
+def test_a_full_disk_keeps_nobody_from_the_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(feature_files._File, fails, full)
+    found = features_of(tiny(), np.split(pictures(6), 2), device=CPU, cache=tmp_path)
+    np.testing.assert_allclose(found, expected(tiny(), pictures(6)), atol=1e-5)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 def test_what_nobody_uses_for_a_month_is_removed(tmp_path: Path) -> None:
@@ -294,9 +323,7 @@ def test_what_nobody_uses_for_a_month_is_removed(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(
-        feature_store.InputError, match=r"cache folder .*file cannot be used .*; give another as cache.$"
-    ):
+    with pytest.raises(InputError, match=r"cache folder .*file cannot be used .*; give another as cache.$"):
         features_of(tiny(), pictures(1), device=CPU, cache=tmp_path / "file")
 
 

@@ -1,20 +1,16 @@
 """Features of a pre-trained backbone, computed once and kept on disk.
 
 A feature is found by the pixels of its image, the weights and how it was computed, so estimate, discovery and prediction share
-what any of them has computed, whatever the files are called. Every computation leaves files of its own that are written under
-another name and renamed when complete: nothing is ever changed in place, and two processes at once need no lock. Files that
-nothing has used for a month are removed.
+what any of them has computed, whatever the files are called.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import hashlib
 import os
 import struct
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -29,27 +25,19 @@ from torch import Tensor, nn
 from autonovel.chance import make_key
 from autonovel.data.augment import make_view, to_float
 from autonovel.data.loader import as_tensor
-from autonovel.errors import InputError, option
 from autonovel.machine import cpu
 from autonovel.machine.ahead import ahead
 from autonovel.machine.transfer import Arriving, send
 from autonovel.models.backbones import Backbone
+from autonovel.models.feature_files import DIGEST, Features, Store
 from autonovel.models.layers import Conv2d, Folds, Linear
 from autonovel.settings import Augment
 
-Features = npt.NDArray[np.float32]
 Chunk = npt.NDArray[np.uint8] | Tensor
 
 VIEWS = Augment(crop="resized", area=(0.6, 1.0), flip=True)
 """How random views differ from the image: mild crops and mirror images."""
 
-_MAGIC = b"autonovel features 1\n"
-_HEAD = struct.Struct("<21sQQ16s")  # magic, rows, values of a row, checksum of all that follows
-_DIGEST = 16
-_SUFFIX = ".features"
-_UNUSED_DAYS = 30
-_FLUSH_SECONDS = 60.0
-_FLUSH_BYTES = 2**28
 _HASHED_ALONE = 2**22
 """Up to so many bytes are not worth the trouble of several threads."""
 
@@ -106,7 +94,7 @@ def stream_features(
     if backbone.statistics is None or not backbone.identity:
         raise ValueError("Only the features of a pre-trained backbone can be kept.")
     network: _Network | None = None
-    store: _Store | None = None
+    store: Store | None = None
     shape = (backbone.n_features,) if not views else (views, backbone.n_features)
     pace, parts = _PACE[device.type], [images] if isinstance(images, np.ndarray | Tensor) else images
     under_way: deque[_UnderWay] = deque()
@@ -121,25 +109,27 @@ def stream_features(
         return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
 
     chunks = _with_digests(_batches(parts, pace, device) if pace.under_way else _slices(parts, pace.chunk))
-    for chunk, digests in ahead(chunks) if pace.under_way else chunks:
-        if store is None:
-            made = (backbone.identity, tuple(chunk.shape[1:3]), str(precision), views, augment if views else None)
-            store = _Store(cache, repr(made), int(np.prod(shape)))
-        rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in begun}
-        missing, some, found = list(rows), chunk, None
-        if missing:
-            network = network or _Network(backbone, device, precision)
-            if len(missing) < len(chunk):
-                some = chunk[list(rows.values())]
-            found = network.start(some, missing, views, augment)
-            begun.update(missing)
-        under_way.append(_UnderWay(some, digests, missing, found))
-        if len(under_way) > pace.under_way:
+    try:
+        for chunk, digests in ahead(chunks) if pace.under_way else chunks:
+            if store is None:
+                made = (backbone.identity, tuple(chunk.shape[1:3]), str(precision), views, augment if views else None)
+                store = Store(cache, repr(made), int(np.prod(shape)))
+            rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in begun}
+            missing, some, found = list(rows), chunk, None
+            if missing:
+                network = network or _Network(backbone, device, precision)
+                if len(missing) < len(chunk):
+                    some = chunk[list(rows.values())]
+                found = network.start(some, missing, views, augment)
+                begun.update(missing)
+            under_way.append(_UnderWay(some, digests, missing, found))
+            if len(under_way) > pace.under_way:
+                yield finish()
+        while under_way:
             yield finish()
-    while under_way:
-        yield finish()
-    if store is not None:
-        store.close()
+    finally:  # a computation that is stopped keeps what it has
+        if store is not None:
+            store.close()
 
 
 class _UnderWay(NamedTuple):
@@ -222,7 +212,7 @@ def _digests(images: npt.NDArray[np.uint8]) -> list[bytes]:
 
 def _digest(image: npt.NDArray[np.uint8]) -> bytes:
     shape = struct.pack("<HHH", *image.shape)
-    return hashlib.blake2b(image.data, digest_size=_DIGEST, salt=shape).digest()
+    return hashlib.blake2b(image.data, digest_size=DIGEST, salt=shape).digest()
 
 
 class _Network:
@@ -282,97 +272,3 @@ class _Network:
         x = ((x - self.mean) / self.std).to(self.precision)
         found: Tensor = self.blocks(x.contiguous(memory_format=torch.channels_last))
         return found.float()
-
-
-class _Store:
-    """Rows of features by digest, in memory and in the files of one folder."""
-
-    def __init__(self, cache: Path | None, made: str, width: int) -> None:
-        self._width = width
-        self._rows: dict[bytes, Features] = {}
-        self._added: list[bytes] = []
-        self._written = time.monotonic()
-        self._folder: Path | None = None
-        self._files: dict[bytes, Path] = {}
-        self._used: set[Path] = set()
-        if cache is not None:
-            self._folder = cache / hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(
-                    f"The cache folder {cache} cannot be used ({error.strerror or error}); give another as {option('cache')}."
-                ) from None
-            _remove_unused(cache)
-            for file in self._folder.glob(f"*{_SUFFIX}"):
-                digests, rows = _read(file, width)
-                self._rows.update(zip(digests, rows, strict=True))
-                self._files.update(dict.fromkeys(digests, file))
-
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self._rows
-
-    def __getitem__(self, digest: bytes) -> Features:
-        if digest in self._files:
-            self._used.add(self._files[digest])
-        return self._rows[digest]
-
-    def add(self, digests: list[bytes], rows: Features) -> None:
-        """Take in new rows; now and then they are written, so that a computation that is stopped is not lost."""
-        self._rows.update(zip(digests, rows, strict=True))
-        self._added += digests
-        size = 4 * self._width * len(self._added)
-        if time.monotonic() - self._written > _FLUSH_SECONDS or size > _FLUSH_BYTES:
-            self._write()
-
-    def close(self) -> None:
-        """Write what is new, and remember that the rest was used today."""
-        self._write()
-        for file in self._used:
-            with contextlib.suppress(OSError):  # another user's, or just removed
-                os.utime(file)
-
-    def _write(self) -> None:
-        if self._folder is None or not self._added:
-            return
-        body = b"".join([*self._added, *(self._rows[digest].tobytes() for digest in self._added)])
-        head = _HEAD.pack(_MAGIC, len(self._added), self._width, _checksum(body))
-        name = f"{os.getpid()}-{os.urandom(6).hex()}"
-        part = self._folder / f".{name}.part"
-        try:
-            with part.open("xb") as file:
-                file.write(head)
-                file.write(body)  # without waiting for the disk: the checksum tells if the power failed meanwhile
-            os.replace(part, self._folder / f"{name}{_SUFFIX}")
-        except OSError:  # a full disk: the features are there all the same, and can be computed again
-            part.unlink(missing_ok=True)
-        self._added, self._written = [], time.monotonic()
-
-
-def _read(file: Path, width: int) -> tuple[list[bytes], Features]:
-    """The digests and rows of a file; none where it is damaged in any way or was removed meanwhile."""
-    nothing: tuple[list[bytes], Features] = ([], np.empty((0, width), np.float32))
-    try:
-        content = file.read_bytes()
-        magic, n, columns, checksum = _HEAD.unpack_from(content)
-    except (OSError, struct.error):
-        return nothing
-    body = memoryview(content)[_HEAD.size :]
-    fits = magic == _MAGIC and columns == width and len(body) == n * (_DIGEST + 4 * width)
-    if not fits or _checksum(body) != checksum:
-        return nothing
-    digests = [bytes(body[i * _DIGEST : (i + 1) * _DIGEST]) for i in range(n)]
-    return digests, np.frombuffer(body, "<f4", offset=n * _DIGEST).reshape(n, width)
-
-
-def _checksum(content: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def _remove_unused(cache: Path) -> None:
-    """Remove files that nothing has used for a month, and parts that a killed process left behind a day ago."""
-    for pattern, days in ((f"*/*{_SUFFIX}", _UNUSED_DAYS), ("*/.*.part", 1)):
-        for file in cache.glob(pattern):
-            with contextlib.suppress(OSError):
-                if time.time() - file.stat().st_mtime > days * 86400:
-                    file.unlink()
