@@ -169,6 +169,19 @@ def new_ones(run: Run, made: Path) -> tuple[np.ndarray, list[Predicted]]:
     return pixels[new], [found[i] for i in new]
 
 
+@pytest.mark.gpu
+def test_a_gpu_gives_the_answers_of_the_cpu(run: Run, made: Path, tmp_path: Path) -> None:
+    files = sorted((made / "more").iterdir()) + sorted((made / "pile").iterdir())
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    pixels = np.concatenate([pixels] * 150)  # more than pass at once
+    here = predict(run, pixels, device="cpu", cache=tmp_path / "cpu")
+    there = predict(run, pixels, device="cuda", cache=tmp_path / "cuda")
+    assert [p.image for p in there] == [p.image for p in here]
+    assert np.mean([a.name == b.name for a, b in zip(here, there, strict=True)]) > 0.97
+    for i in range(len(files), len(pixels)):
+        assert there[i].probability == pytest.approx(there[i % len(files)].probability, abs=0.02)
+
+
 def test_names_merges_and_marks_apply_to_further_images(run: Run, made: Path) -> None:
     pixels, before = new_ones(run, made)
     run.name(0, "heron")
