@@ -15,7 +15,7 @@ from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.predict import parts_of, predict
-from autonovel.predicted import Predicted, writer_to
+from autonovel.predicted import Columns, Predicted, Predictions, writer_to
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.answers import MachineAnswers
@@ -293,6 +293,24 @@ def test_the_files_that_are_written(run: Run, made: Path, tmp_path: Path) -> Non
     assert [row["unlike"] for row in table] == [p.unlike for p in found]
 
 
+def test_predictions_read_like_a_list() -> None:
+    rows = [Predicted(f"{i}.png", "a", i or None, i / 10, i % 2 == 0, False) for i in range(7)]
+    found = Predictions()
+    assert not found
+    found.add(Columns.of(rows[:3]))
+    found.add(Columns.of(rows[3:]))
+    assert found == rows
+    assert found != rows[:6]
+    assert list(found) == rows
+    assert len(found) == 7
+    assert (found[0], found[-1], found[2:9:2]) == (rows[0], rows[-1], rows[2:9:2])
+    assert rows[4] in found
+    assert [p.image for p in reversed(found)] == [p.image for p in reversed(rows)]
+    assert repr(found) == f"Predictions({rows!r})"
+    with pytest.raises(IndexError):
+        found[7]
+
+
 def test_names_that_need_quoting_are_written_as_row_by_row(tmp_path: Path) -> None:
     names = ["plain", "a, b", 'say "x"', "two\nlines", "return\r", "}, {", "%s %d", "\u00e9\u2028\\", "", " "]
     found = [
@@ -301,8 +319,8 @@ def test_names_that_need_quoting_are_written_as_row_by_row(tmp_path: Path) -> No
     ]
     for ending in ("csv", "jsonl"):
         with writer_to(tmp_path / f"a.{ending}") as write:
-            write(found[:4])
-            write(found[4:])
+            write(Columns.of(found[:4]))
+            write(Columns.of(found[4:]))
     with (tmp_path / "b.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(Predicted._fields)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.transfer import Arriving
-from autonovel.predicted import Predicted, nowhere, writer_to
+from autonovel.predicted import Columns, Predicted, Predictions, nowhere, writer_to
 from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
 from autonovel.runs.state import State
@@ -47,7 +48,7 @@ def predict(
     device: str = "auto",
     cache: str | os.PathLike[str] | None = None,
     reporter: Reporter | None = None,
-) -> list[Predicted]:
+) -> Predictions:
     """The classes of further images: known ones and discovered ones, with a person's names, merges and corrections.
 
     A file that took part in the run, known by its path, gets the answer that the run has for it; the network is not asked
@@ -69,46 +70,45 @@ def predict(
     pile = _open(run, images, mode.device, shown)
     recorded, every = _recorded(run, pile), range(len(pile.ids))
     further = [row for row in every if row not in recorded] if recorded else every
-    found: list[Predicted] = []
+    found = Predictions()
     written, tell = 0, shown.counter("sorting images")
     with not_captured(mode.device), writer or nullcontext(nowhere) as write:
         for rows, answers in _ask(trained, classes, pile, further):
             # rows come in their order, so whatever lies before the last one is decided
             before = every[written : rows[-1] + 1]
             if recorded:
-                recorded |= zip(rows, answers, strict=True)
-                answers = [recorded[row] for row in before if row in recorded]
+                recorded |= zip(rows, answers.rows(), strict=True)
+                answers = Columns.of([recorded[row] for row in before if row in recorded])
             write(answers)
-            found += answers
+            found.add(answers)
             written = before.stop
             tell(written, len(every))
         if last := [recorded[row] for row in every[written:] if row in recorded]:
-            write(last)
-            found += last
+            write(Columns.of(last))
+            found.add(Columns.of(last))
         for note in pile.finish(len(found)):
             shown.message(note)
     return found
 
 
-def _ask(
-    trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int]
-) -> Iterator[tuple[list[int], list[Predicted]]]:
+def _ask(trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int]) -> Iterator[tuple[list[int], Columns]]:
     """The answers for these rows, some at a time and in their order; images that cannot be read are left out.
 
     On a GPU a thread has the network at work while the answers before are named and written here.
     """
-    asked: deque[int] = deque()
+    asked: deque[Sequence[int]] = deque()
+    next_rows = chain.from_iterable(iter(asked.popleft, None))
 
     def pixels() -> Iterator[Pixels]:
         for some, images in pile.parts(rows):
-            asked.extend(some)
+            asked.append(some)
             if len(images):
                 yield images
 
     said = classes.judged(trained.scores(pixels()))
     for part in ahead(said) if trained.mode.device.type == "cuda" else said:
-        here = [asked.popleft() for _ in range(len(part))]
-        yield here, classes.named([pile.ids[row] for row in here], part)
+        here = list(islice(next_rows, len(part)))
+        yield here, classes.named(list(map(pile.ids.__getitem__, here)), part)
 
 
 # ------------------------------------------------------------------------------------------------ the images
@@ -284,12 +284,14 @@ class Classes:
                 outcome = torch.where(place == divided, outcome + nearest, outcome)
             yield _Said(outcome, probability, self._judge.unlike(features))
 
-    def named(self, ids: Sequence[str], said: _Said) -> list[Predicted]:
+    def named(self, ids: list[str], said: _Said) -> Columns:
         """The answers under their present names."""
         outcomes, probabilities, unlike = said.lists()
         # column by column and without a loop: Python code here holds up the thread that feeds the device
-        name, cluster, known = (map(of.__getitem__, outcomes) for of in (self._names, self._clusters, self._known))
-        return list(map(Predicted._make, zip(ids, name, cluster, probabilities, known, unlike, strict=True)))
+        name, cluster, known = (
+            list(map(of.__getitem__, outcomes)) for of in (self._names, self._clusters, self._known)
+        )
+        return Columns(ids, name, cluster, probabilities, known, unlike)
 
 
 def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: State) -> dict[int, npt.NDArray[np.int64]]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from autonovel.errors import InputError, option
 
-Write = Callable[[Sequence["Predicted"]], None]
+Write = Callable[["Columns"], None]
 """Takes some answers, at least one."""
 
 
@@ -37,7 +37,62 @@ class Predicted(NamedTuple):
     unlike: bool
 
 
-def nowhere(answers: Sequence[Predicted]) -> None:
+class Columns(NamedTuple):
+    """Some answers by field: made, kept and written without an object for each, which would take longer than a GPU needs."""
+
+    image: list[str]
+    name: list[str]
+    cluster: list[int | None]
+    probability: list[float]
+    known: list[bool]
+    unlike: list[bool]
+
+    @classmethod
+    def of(cls, answers: Sequence[Predicted]) -> Columns:
+        """These answers."""
+        return cls(*(list(map(itemgetter(place), answers)) for place in range(len(cls._fields))))
+
+    def rows(self) -> Iterator[Predicted]:
+        """One answer after the other."""
+        return map(Predicted._make, zip(*self, strict=True))
+
+
+class Predictions(Sequence[Predicted]):
+    """The answers for further images, in their order; reads like a list of :class:`Predicted`."""
+
+    def __init__(self) -> None:
+        self._columns = Columns([], [], [], [], [], [])
+
+    def add(self, answers: Columns) -> None:
+        """Put these at the end."""
+        columns: tuple[list[Any], ...] = self._columns
+        more_columns: tuple[list[Any], ...] = answers
+        for column, more in zip(columns, more_columns, strict=True):
+            column.extend(more)
+
+    def __len__(self) -> int:
+        return len(self._columns.image)
+
+    @overload
+    def __getitem__(self, position: int) -> Predicted: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Predicted]: ...
+    def __getitem__(self, position: int | slice) -> Predicted | list[Predicted]:
+        if isinstance(position, slice):
+            return [self[row] for row in range(len(self))[position]]
+        return Predicted._make(column[position] for column in self._columns)
+
+    def __iter__(self) -> Iterator[Predicted]:
+        return self._columns.rows()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"Predictions({list(self)!r})"
+
+
+def nowhere(answers: Columns) -> None:
     """For answers that nobody wants written."""
 
 
@@ -72,8 +127,8 @@ def _csv(path: Path) -> Iterator[Write]:
         writer = csv.writer(file)
         writer.writerow(Predicted._fields)
 
-        def add(answers: Sequence[Predicted]) -> None:
-            image, name, cluster, probability, known, unlike = _columns(answers)
+        def add(answers: Columns) -> None:
+            image, name, cluster, probability, known, unlike = answers
             rounded = [f"{p:.4f}" for p in probability]
             writer.writerows(zip(image, name, cluster, rounded, map(int, known), map(int, unlike), strict=True))
 
@@ -86,11 +141,11 @@ def _lines(path: Path) -> Iterator[Write]:
         line = "{" + ", ".join(f'"{field}": %s' for field in Predicted._fields) + "}\n"
         quoted = json.JSONEncoder(ensure_ascii=False).encode
 
-        def plain(values: Sequence[float | None]) -> list[str]:
+        def plain(values: Any) -> list[str]:
             return json.dumps(values)[1:-1].split(", ")
 
-        def add(answers: Sequence[Predicted]) -> None:
-            image, name, cluster, probability, known, unlike = _columns(answers)
+        def add(answers: Columns) -> None:
+            image, name, cluster, probability, known, unlike = answers
             rounded = [round(p, 4) for p in probability]
             texts = map(quoted, image), map(quoted, name), *map(plain, (cluster, rounded, known, unlike))
             file.writelines(map(line.__mod__, zip(*texts, strict=True)))
@@ -105,17 +160,11 @@ def _parquet(path: Path) -> Iterator[Write]:
     schema = pyarrow.schema(list(zip(Predicted._fields, kinds, strict=True)))
     with parquet.ParquetWriter(path, schema) as writer:
 
-        def add(answers: Sequence[Predicted]) -> None:
-            columns = [pyarrow.array(c, t) for c, t in zip(_columns(answers), kinds, strict=True)]
+        def add(answers: Columns) -> None:
+            columns = [pyarrow.array(c, t) for c, t in zip(answers, kinds, strict=True)]
             writer.write_table(pyarrow.table(columns, schema=schema))
 
         yield add
-
-
-def _columns(answers: Sequence[Predicted]) -> list[list[Any]]:
-    """The answers by field, which are quicker to write than one answer after the other."""
-    # not zip(*answers): its iterators, one for each answer, set off the garbage collector
-    return [list(map(itemgetter(position), answers)) for position in range(len(Predicted._fields))]
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -215,7 +215,9 @@ def test_no_more_is_read_than_there_is_room_for() -> None:
     found = stream_features(tiny(), parts(), device=CPU)
     next(found)
     time.sleep(0.2)
-    assert len(read) <= 7  # three handed over, two that wait, one that waits for room, and one to be on the safe side
+    assert (
+        len(read) <= 9
+    )  # three handed over, three that have digests, two that have none, and one to be on the safe side
     found.close()  # type: ignore[attr-defined]
 
 

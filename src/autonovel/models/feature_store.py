@@ -108,9 +108,12 @@ def stream_features(
             begun.difference_update(missing)
         return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
 
-    chunks = _with_digests(_batches(parts, pace, device) if pace.under_way else _slices(parts, pace.chunk))
+    if pace.under_way:  # joined in one thread, digested in another: a GPU takes gigabytes of pixels a second
+        chunks = ahead(_with_digests(ahead(_batches(parts, pace, device), room=1)))
+    else:
+        chunks = _with_digests(_slices(parts, pace.chunk))
     try:
-        for chunk, digests in ahead(chunks) if pace.under_way else chunks:
+        for chunk, digests in chunks:
             if store is None:
                 made = (backbone.identity, tuple(chunk.shape[1:3]), str(precision), views, augment if views else None)
                 store = Store(cache, repr(made), int(np.prod(shape)))
@@ -197,7 +200,7 @@ def _with_digests(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[bytes]]
 
 
 def _hashers() -> int:
-    """Threads that compute digests, which releases the interpreter: one passes a gigabyte a second, a GPU takes several."""
+    """Threads that compute digests, which releases the interpreter: one passes a gigabyte a second, a GPU takes three."""
     return min(8, os.cpu_count() or 1)
 
 
@@ -211,8 +214,10 @@ def _digests(images: npt.NDArray[np.uint8]) -> list[bytes]:
 
 
 def _digest(image: npt.NDArray[np.uint8]) -> bytes:
-    shape = struct.pack("<HHH", *image.shape)
-    return hashlib.blake2b(image.data, digest_size=DIGEST, salt=shape).digest()
+    # processors have instructions for SHA-256, which make it two to three times as fast as others
+    found = hashlib.sha256(struct.pack("<HHH", *image.shape))
+    found.update(image.data)
+    return found.digest()[:DIGEST]
 
 
 class _Network:

@@ -98,7 +98,7 @@ def open_parts(labelled: Any, unlabelled: Any, without: Collection[str] = ()) ->
 
 def _without_labels(opened: Part | _Listing) -> Part | _Listing:
     """The same without labels, and with a note where it has some."""
-    if all(label is None for label in opened.labels):
+    if opened.labels.count(None) == len(opened.labels):
         return opened
     opened.notes.append(f"The labels in {opened.origin} are not used, since it was given for the unlabelled images.")
     nothing: list[str | None] = [None] * len(opened.labels)
