@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import autonovel as an
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
-from autonovel.predict import parts_of, predict
+from autonovel.predict import Classes, parts_of, predict
 from autonovel.predicted import Columns, Predicted, Predictions, writer_to
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
@@ -180,6 +181,24 @@ def test_a_gpu_gives_the_answers_of_the_cpu(run: Run, made: Path, tmp_path: Path
     assert np.mean([a.name == b.name for a, b in zip(here, there, strict=True)]) > 0.97
     for i in range(len(files), len(pixels)):
         assert there[i].probability == pytest.approx(there[i % len(files)].probability, abs=0.02)
+
+
+@pytest.mark.gpu
+def test_nobody_waits_for_a_gpu_before_the_answers_are_read(run: Run, made: Path) -> None:
+    trained = restore(run, Mode.of("cuda"))
+    classes = Classes(run, Judge.read(run), trained.mode.device)
+    images = torch.zeros(8, SIDE, SIDE, 3, dtype=torch.uint8, device="cuda")
+
+    def ask() -> None:
+        with torch.no_grad():
+            list(classes.judged([trained.net(images)]))
+
+    ask()  # allocates, and loads what it needs
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        ask()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_names_merges_and_marks_apply_to_further_images(run: Run, made: Path) -> None:

@@ -20,6 +20,7 @@ from autonovel.data.images import ImageSet, Pixels, Source
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.load import distinct, remarks
+from autonovel.data.reading.opening import name_of_item
 from autonovel.data.reading.parts import FileReader
 from autonovel.data.reading.problems import Problem, refuse_if_too_many
 from autonovel.data.reading.store import gather
@@ -133,30 +134,52 @@ class _Pile(Protocol):
 
 
 def _open(run: Run, images: Any, device: torch.device, reporter: Reporter) -> _Pile:
-    height, width, channels = run.config["run"]["data"]["shape"]
+    shape = height, _, channels = tuple(run.config["run"]["data"]["shape"])
     at_once = max(1024, images_at_once(device, height))
-    if isinstance(images, ImageSet) and images.images.shape[1:] == (height, width, channels):
-        return _Array(images, at_once)
+    if isinstance(images, np.ndarray) and len(images) and images.dtype == np.uint8 and images.shape[1:] == shape:
+        return _Array(images, _Numbered(len(images)), at_once)
+    if isinstance(images, ImageSet) and images.images.shape[1:] == shape:
+        return _Array(images.images, images.ids, at_once, images.sources)
     given = open_input(None, images)
     if isinstance(given.parts[0].reader, FileReader) and given.parts[0].ids:
         return _Files(given, Form(height, channels))
     loaded = given.load(size=height, channels=channels, least=1, progress=reporter.counter("reading images"))
-    return _Array(loaded.images, at_once, loaded.notes)
+    return _Array(loaded.images.images, loaded.images.ids, at_once, loaded.images.sources, loaded.notes)
+
+
+class _Numbered(Sequence[str]):
+    """The names of images of an array, made when they are asked for: a GPU would wait for all of them."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, position: Any) -> Any:
+        return name_of_item("unlabelled", range(self._n)[position])
 
 
 class _Array:
     """Images in memory."""
 
-    def __init__(self, data: ImageSet, at_once: int, notes: Sequence[str] = ()) -> None:
-        self._data, self._at_once, self._notes = data, at_once, list(notes)
-        self.ids, self.sources = data.ids, data.sources
+    def __init__(
+        self,
+        images: Pixels,
+        ids: Sequence[str],
+        at_once: int,
+        sources: Sequence[Source] = (),
+        notes: Sequence[str] = (),
+    ) -> None:
+        self._images, self._at_once, self._notes = images, at_once, list(notes)
+        self.ids, self.sources = ids, sources
 
     def parts(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Pixels]]:
         """Slices of the array."""
         for start in range(0, len(rows), self._at_once):
             some = rows[start : start + self._at_once]
             whole = some[-1] - some[0] + 1 == len(some)
-            images = self._data.images
+            images = self._images
             yield some, images[some[0] : some[-1] + 1] if whole else gather(images, np.array(some, dtype=np.int64))
 
     def finish(self, used: int) -> list[str]:

@@ -25,7 +25,6 @@ from autonovel.export.network import (
     describe_classes,
     network_of,
     sample_images,
-    with_fixed_heads,
 )
 from autonovel.runs.files import RunFiles
 
@@ -120,7 +119,7 @@ class _Plain(nn.Module):
 @torch.no_grad()
 def _program(exported: Exported, images: Tensor) -> Any:
     """The traced network, for any number of images."""
-    model = _Plain(with_fixed_heads(exported.model))
+    model = _Plain(exported.model)
     with _quiet():
         program = torch.export.export(model, (images[:3],), dynamic_shapes=({0: torch.export.Dim("n")},))
     for node in program.graph.nodes:

@@ -141,15 +141,6 @@ def nets_of(net: Net | Consensus) -> list[Net]:
     return [net] if isinstance(net, Net) else [part for part in net.nets if isinstance(part, Net)]
 
 
-def with_fixed_heads(model: Classifier) -> Classifier:
-    """The same network with the number of its answering head written into the program, which tracing must know."""
-    for net in nets_of(model.net):
-        number = int(net.answering_head)
-        del net.answering_head
-        net.answering_head = number  # type: ignore[assignment]
-    return model
-
-
 def describe(exported: Exported) -> dict[str, Any]:
     """What a program needs to know to use the network, as plain values."""
     height, width, channels = exported.shape

@@ -191,16 +191,21 @@ class Net(nn.Module):
         if "new" not in self.heads:
             return (z.new_zeros(1, len(z), 0) if known is None else known), None
         new = self.head("new", z)
-        new = new[self.answering_head][None] if numbering is None else _renumbered(new, numbering)
+        new = self._answering(new) if numbering is None else _renumbered(new, numbering)
         if known is None:
             return new, new
         if not self.extended:
             return torch.cat([known.expand(len(new), -1, -1), new], 2), new
         if numbering is not None:  # the extended head has learned the numbers of the answering one
             n_known = known.shape[2] - numbering.shape[1]
-            own = _renumbered(known[:, :, n_known:], numbering[self.answering_head][None])
+            own = _renumbered(known[:, :, n_known:], self._answering(numbering))
             known = torch.cat([known[:, :, :n_known], own], 2)
         return known, new
+
+    def _answering(self, of_heads: Tensor) -> Tensor:
+        """The row of the answering head (1, ...) of what there is of every head (heads, ...)."""
+        # not by an index in brackets: for that everyone would wait until the GPU tells which head it is
+        return of_heads.index_select(0, self.answering_head.reshape(1))
 
     @property
     def extended(self) -> bool:

@@ -201,8 +201,13 @@ def _from_values(images: Any, labels: list[str | None] | None, role: str) -> Par
     return _items(images, labels, role, f"the {role} array")
 
 
+def name_of_item(role: str, position: int) -> str:
+    """What an image without a name of its own is called."""
+    return f"{role}/{position}"
+
+
 def _items(images: Any, labels: list[str | None], role: str, origin: str, ids: list[str] | None = None) -> Part:
-    names = ids if ids is not None else [f"{role}/{position}" for position in range(len(images))]
+    names = ids if ids is not None else [name_of_item(role, position) for position in range(len(images))]
     return Part(names, labels, ItemReader(images.__getitem__, len(images)), origin, array=images)
 
 
