@@ -128,7 +128,7 @@ class Bare:
     def _classes(self, batch: torch.Tensor) -> torch.Tensor:
         net = self.trained.net
         if self.features is not None:
-            z = torch.from_numpy(self.features(batch.numpy(), [b"1234"] * len(batch), 0, feature_store.VIEWS))
+            z = torch.from_numpy(self.features(batch.numpy()))
             return net.scores(z.to(self.device))[0][0].argmax(1)
         images = resize(batch.to(self.device, non_blocking=True), self.trained.size)
         net.precision = self.trained.mode.precision_for(images.shape[1])

@@ -60,14 +60,16 @@ def predict(
         images: a folder, a table, a list of files, arrays, or an ImageSet.
         to: a file to write as well; its ending says how: .csv, .jsonl or .parquet.
         device: cpu, cuda or auto.
-        cache: folder for decoded images and features; the user's cache folder when left out.
+        cache: folder for features that a CPU computes; the user's cache folder when left out.
         reporter: sees the progress.
     """
     writer = None if to is None else writer_to(Path(to))
     mode, shown = Mode.of(device), reporter or Reporter()
     _ = run.summary  # says so where the run is not finished
     classes = Classes(run, Judge.read(run), mode.device)
-    trained = restore(run, mode, Path(cache) / "features" if cache is not None else user_cache() / "features")
+    # a GPU computes most features as fast as a disk would give them
+    kept = None if mode.device.type == "cuda" else (Path(cache) if cache is not None else user_cache()) / "features"
+    trained = restore(run, mode, kept)
     pile = _open(run, images, mode.device, shown)
     recorded, every = _recorded(run, pile), range(len(pile.ids))
     further = [row for row in every if row not in recorded] if recorded else every

@@ -110,9 +110,16 @@ def test_a_second_call_computes_nothing(tmp_path: Path) -> None:
     np.testing.assert_allclose(mixed, expected(tiny(), more), atol=1e-5)
 
 
-def test_without_a_cache_nothing_is_kept_but_copies_are_computed_once() -> None:
+def test_without_a_cache_nothing_is_kept() -> None:
     images = pictures(3)
     both = features_of(tiny(), np.concatenate([images, images]), device=CPU)
+    assert Counting.images == 6
+    assert np.array_equal(both[:3], both[3:])
+
+
+def test_copies_are_computed_once(tmp_path: Path) -> None:
+    images = pictures(3)
+    both = features_of(tiny(), np.concatenate([images, images]), device=CPU, cache=tmp_path)
     assert Counting.images == 3
     assert np.array_equal(both[:3], both[3:])
 
@@ -185,13 +192,17 @@ def test_parts_are_joined_to_full_batches(sizes: list[int], tmp_path: Path) -> N
     again = features_of(tiny(), [torch.from_numpy(part) for part in parts], device=CPU, cache=tmp_path)
     assert Counting.images == 2 * len(images)  # the others are those of `expected`
     assert np.array_equal(again, np.concatenate(found))
+    plain = list(stream_features(tiny(), iter(parts), device=CPU))
+    assert [len(part) for part in plain] == [len(part) for part in found if len(part)]
+    if plain:
+        np.testing.assert_allclose(np.concatenate(plain), again, atol=1e-5)
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-def test_an_image_that_is_under_way_is_not_computed_again() -> None:
+def test_an_image_that_is_under_way_is_not_computed_again(tmp_path: Path) -> None:
     images = pictures(5)
     many = np.concatenate([images, images[::-1], images])
-    found = features_of(tiny(), many, device=CPU)
+    found = features_of(tiny(), many, device=CPU, cache=tmp_path)
     assert Counting.images == 5
     assert np.array_equal(found, np.concatenate([found[:5], found[4::-1], found[:5]]))
 
@@ -204,7 +215,8 @@ def test_parts_of_other_sizes_are_not_joined() -> None:
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-def test_no_more_is_read_than_there_is_room_for() -> None:
+@pytest.mark.parametrize("keeps", [False, True])
+def test_no_more_is_read_than_there_is_room_for(tmp_path: Path, keeps: bool) -> None:
     read = []
 
     def parts() -> Iterator[np.ndarray]:
@@ -212,7 +224,7 @@ def test_no_more_is_read_than_there_is_room_for() -> None:
             read.append(number)
             yield pictures(4, seed=number)
 
-    found = stream_features(tiny(), parts(), device=CPU)
+    found = stream_features(tiny(), parts(), device=CPU, cache=tmp_path if keeps else None)
     next(found)
     time.sleep(0.2)
     assert (
@@ -224,13 +236,15 @@ def test_no_more_is_read_than_there_is_room_for() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("views", [0, 2])
-def test_a_gpu_computes_the_features_of_the_cpu(monkeypatch: pytest.MonkeyPatch, views: int) -> None:
+def test_a_gpu_computes_the_features_of_the_cpu(monkeypatch: pytest.MonkeyPatch, views: int, tmp_path: Path) -> None:
     monkeypatch.setitem(feature_store._PACE, "cuda", feature_store._Pace(chunk=64, pixels=6 * 8 * 8, under_way=2))
     images = pictures(47)  # a full batch has six, the last is filled up
     on_cpu = features_of(tiny(), images, device=CPU, views=views)
     cuda, pixels = torch.device("cuda"), torch.from_numpy(images)
     for parts in ([images[:20], pixels[20:21], images[21:]], [pixels.cuda()]):
-        np.testing.assert_allclose(features_of(tiny(), parts, device=cuda, views=views), on_cpu, atol=1e-3)
+        for cache in (None, tmp_path):
+            found = features_of(tiny(), parts, device=cuda, views=views, cache=cache)
+            np.testing.assert_allclose(found, on_cpu, atol=1e-3)
 
 
 def test_only_pretrained_backbones() -> None:

@@ -22,7 +22,7 @@ from autonovel.errors import InputError, option
 
 Features = npt.NDArray[np.float32]
 
-DIGEST = 16
+DIGEST = 22
 """Bytes that an image is known by."""
 
 _MAGIC = b"autonovel features 2\n"

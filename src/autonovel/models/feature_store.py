@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -93,10 +93,44 @@ def stream_features(
     """
     if backbone.statistics is None or not backbone.identity:
         raise ValueError("Only the features of a pre-trained backbone can be kept.")
+    parts = [images] if isinstance(images, np.ndarray | Tensor) else images
+    if cache is None and not views:
+        return _computed(backbone, parts, device, precision)
+    return _kept(backbone, parts, device, precision, cache, views, augment)
+
+
+def _computed(
+    backbone: Backbone, parts: Iterable[Chunk], device: torch.device, precision: torch.dtype
+) -> Iterator[Features]:
+    """Features that nobody wants kept: no image needs to be known again."""
+    network: _Network | None = None
+    pace = _PACE[device.type]
+    under_way: deque[tuple[Chunk, Callable[[], Features]]] = deque()  # images stay, or others would get their memory
+    for chunk in ahead(_batches(parts, pace, device)) if pace.under_way else _slices(parts, pace.chunk):
+        if not len(chunk):
+            continue
+        network = network or _Network(backbone, device, precision)
+        under_way.append((chunk, network.start(chunk)))
+        if len(under_way) > pace.under_way:
+            yield under_way.popleft()[1]()
+    while under_way:
+        yield under_way.popleft()[1]()
+
+
+def _kept(
+    backbone: Backbone,
+    parts: Iterable[Chunk],
+    device: torch.device,
+    precision: torch.dtype,
+    cache: Path | None,
+    views: int,
+    augment: Augment,
+) -> Iterator[Features]:
+    """Features of images that are known again, in this computation and where there is a cache in others."""
     network: _Network | None = None
     store: Store | None = None
     shape = (backbone.n_features,) if not views else (views, backbone.n_features)
-    pace, parts = _PACE[device.type], [images] if isinstance(images, np.ndarray | Tensor) else images
+    pace = _PACE[device.type]
     under_way: deque[_UnderWay] = deque()
     begun: set[bytes] = set()  # the digests of what is under way
 
@@ -215,9 +249,7 @@ def _digests(images: npt.NDArray[np.uint8]) -> list[bytes]:
 
 def _digest(image: npt.NDArray[np.uint8]) -> bytes:
     # processors have instructions for SHA-256, which make it two to three times as fast as others
-    found = hashlib.sha256(struct.pack("<HHH", *image.shape))
-    found.update(image.data)
-    return found.digest()[:DIGEST]
+    return hashlib.sha256(image.data).digest()[: DIGEST - 6] + struct.pack("<HHH", *image.shape)
 
 
 class _Network:
@@ -235,11 +267,13 @@ class _Network:
                 layer.to(precision)  # once, instead of in every pass
         self.blocks: nn.Module = blocks.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def __call__(self, images: Chunk, digests: list[bytes], views: int, augment: Augment) -> Features:
+    def __call__(self, images: Chunk) -> Features:
         """The features of these images."""
-        return self.start(images, digests, views, augment)()
+        return self.start(images)()
 
-    def start(self, images: Chunk, digests: list[bytes], views: int, augment: Augment) -> Callable[[], Features]:
+    def start(
+        self, images: Chunk, digests: Sequence[bytes] = (), views: int = 0, augment: Augment = VIEWS
+    ) -> Callable[[], Features]:
         """Has a GPU begin with these images; what comes back waits for their features. A CPU computes them at once."""
         pixels = torch.from_numpy(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
         index = torch.tensor([int.from_bytes(digest[:4], "little") for digest in digests])
