@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autonovel.data.images import ImageSet
-from autonovel.errors import InputError, option
+from autonovel.errors import InputError, kind_found, option
 from autonovel.settings import Recipe
 
 
@@ -13,7 +13,9 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     """Refuse what cannot work, each with one sentence."""
     unlabelled = int((~data.is_labelled).sum())
     if n_new is not None and n_new < 2:
-        raise InputError(f"{_flag(data)} is {n_new}; there must be at least 2 new classes to tell apart.")
+        raise InputError(
+            f"{_flag(data)} is {n_new}; there must be at least 2 {kind_found(data.n_known)} to tell apart."
+        )
     if not unlabelled:
         raise InputError("There are no unlabelled images to discover classes in; give some beside the labelled ones.")
     if n_new is None and unlabelled < 3:
@@ -22,7 +24,7 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
         )
     if n_new is not None and unlabelled < n_new:
         raise InputError(
-            f"There are {unlabelled} unlabelled images, fewer than the {n_new} new classes to find; "
+            f"There are {unlabelled} unlabelled images, fewer than the {n_new} {kind_found(data.n_known)} to find; "
             f"give {_flag(data)} {unlabelled} or less, or more images."
         )
     if data.n_known == 1:

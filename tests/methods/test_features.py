@@ -13,6 +13,7 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.methods import features
+from autonovel.outcome import read_estimate
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Model, Recipe, Swap
@@ -156,6 +157,8 @@ def test_without_known_classes_the_pile_is_sorted_all_the_same(tmp_path: Path, k
     assert run.summary["n_known"] == 0
     assert run.summary["n_new"] == 3
     assert (run.kind_found(), run.kind_found(1)) == ("clusters", "cluster")  # of no class known, none is new
+    if k == "auto":
+        assert str(read_estimate(run)[0]).startswith("3 clusters (judges)")
     assert cluster_accuracy(TRUTH[TRUTH < 3], run.labels) == 1
     more = run.predict(class_images(np.arange(3), SIDE, seed=1), device="cpu", cache=tmp_path / "cache")
     assert [p.cluster for p in more] == [run.labels[np.flatnonzero(c == TRUTH)[0]] for c in range(3)]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, kind_found
 from autonovel.maths.confidence import (
     Calibration,
     KnownProblem,
@@ -159,7 +159,8 @@ def answer_from_features(
     points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)
     centres = torch.cat([group_means(known_points, labels, n_known), group_means(points[~is_old], groups.labels, k)])
     if n_new is not None and count is not None:
-        notes += number_notes(points[~is_old], groups.labels, k, count.n_new, seed=seed)
+        found = kind_found(n_known, count.n_new)
+        notes += number_notes(points[~is_old], groups.labels, k, count.n_new, found=found, seed=seed)
         notes += () if abs(count.n_new - n_new) <= 1 else count.notes
     elif count is not None:
         notes += count.notes
