@@ -381,6 +381,25 @@ def test_an_estimate_by_the_silhouette_alone_is_told_as_what_it_counts(cifar, n_
     assert str(found).startswith(f"{found.n_new} {'new classes' if n_known else 'clusters'} (silhouette)")
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_copies_do_not_count_as_further_images(cifar, known: bool) -> None:
+    images, _ = cifar
+    pile = np.flatnonzero(~images.is_labelled)
+    same = images.images.copy()
+    same[pile[3:]] = same[pile[0]]  # three that differ, and copies of the first
+    data = replace(images, images=same)
+    if not known:
+        data = replace(data.subset(pile), class_names=())
+    what, flag = ("new classes", "--n-new") if known else ("clusters", "--k")
+    sentence = f"^Only 3 of the {len(pile)} unlabelled images differ, fewer than the 4 {what} to find; "
+    with pytest.raises(InputError, match=f"{sentence}give {flag} 3 or less, or more images"):
+        Pipeline(data, small_recipe(), 4)
+    Pipeline(data, small_recipe(), 3)
+    data.images[~data.is_labelled] = same[pile[0]]
+    with pytest.raises(InputError, match=f"^All {len(pile)} unlabelled images are the same; give images that differ"):
+        Pipeline(data, small_recipe(), 2)
+
+
 def test_no_network_at_all_is_refused(cifar) -> None:
     recipe = small_recipe()
     with pytest.raises(InputError, match="--model.networks is 0; it must be at least 1"):

@@ -164,6 +164,20 @@ def test_without_known_classes_the_pile_is_sorted_all_the_same(tmp_path: Path, k
     assert [p.cluster for p in more] == [run.labels[np.flatnonzero(c == TRUTH)[0]] for c in range(3)]
 
 
+@needs_weights
+@pytest.mark.parametrize("few", [0, 1, 3])
+@pytest.mark.parametrize("method", ["features", "kmeans"])
+def test_nearly_as_many_clusters_as_images_leave_none_empty(tmp_path: Path, method: str, few: int) -> None:
+    pixels = class_images(np.arange(12) // 3, SIDE)  # three of a kind, so that each has near neighbours
+    asked = replace(recipe(), method=method)
+    if method == "kmeans":
+        asked = replace(asked, pretrain=replace(asked.pretrain, method="none"))
+    run = an.cluster(
+        pixels, 12 - few, out=tmp_path / "run", recipe=asked, device="cpu", cache=tmp_path / "cache", report=few == 0
+    )
+    assert sorted(set(run.labels.tolist())) == list(range(12 - few))
+
+
 def test_without_known_classes_and_a_pre_trained_network_a_space_is_learned(tmp_path: Path) -> None:
     recipe = get_recipe("folder", "fast")
     recipe = replace(recipe, method="scratch", model=replace(recipe.model, backbone="small", width=4, size=16))
