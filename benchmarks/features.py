@@ -5,13 +5,18 @@
     python benchmarks/features.py number  FEATURES.npz ...     the same, the number counted; and groups for a wrong number
     python benchmarks/features.py final   FEATURES.npz ...     the hidden classes, scored
 
-An .npz file holds `features` (n, d), `labels` (n,) and `known` (n,), the mask of the labelled images.
+An .npz file holds `features` (n, d), `labels` (n,) and `known` (n,), the mask of the labelled images. What needs no download has
+a name in place of a file: `digits` (scikit-learn's, EfficientNet-Lite0 at 64 pixels), `digits-pixels`, `example` (the folder of
+examples/make_folder.py, EfficientNet-Lite0 at 224 pixels).
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -22,6 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autonovel.data.benchmarks.splits import load_benchmark
+from autonovel.data.images import ImageSet
+from autonovel.data.loader import put_on
+from autonovel.data.reading.inputs import open_input
+from autonovel.machine.device import Mode
 from autonovel.maths.answering import answer_from_features
 from autonovel.maths.confidence import expected_calibration_error, majority_right
 from autonovel.maths.counting import count_classes
@@ -31,6 +41,9 @@ from autonovel.maths.known_space import find_groups, principal_axes, smooth, uni
 from autonovel.maths.metrics import cluster_accuracy, joint_scores
 from autonovel.maths.mixed import find_old
 from autonovel.maths.wrong_number import merge_groups
+from autonovel.models.net import build
+from autonovel.settings import Model
+from autonovel.trained import answer_together
 
 UNEVEN = (1.0, 0.7, 0.4, 0.2, 0.1)
 
@@ -52,7 +65,7 @@ class Problem(NamedTuple):
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("probes", "mixed", "number", "final"))
-    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("files", nargs="+", metavar="FILE", help=f"an .npz file, or {', '.join(PACKAGED)}")
     parser.add_argument("--problems", type=int, default=10, help="probe problems of a kind and file")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--draw", type=int, default=0, help="another number makes other probe problems")
@@ -63,13 +76,71 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="SHARE",
         help="classes of the pile keep 1, 0.7, 0.4, 0.2 and 0.1, or these",
     )
+    parser.add_argument("--commit", default="", help="of the code, to be written into every row")
     args = parser.parse_args(arguments)
+    threads = torch.get_num_threads()
+    made = {"draw": args.draw, "commit": args.commit, "device": f"cpu: {threads} thread{'s' * (threads > 1)}"}
     do = {"probes": probes, "mixed": mixed, "number": number, "final": final}[args.what]
     for file in args.files:
-        with np.load(file, allow_pickle=False) as data:
-            features, labels, known = (torch.from_numpy(data[name]) for name in ("features", "labels", "known"))
-        for row in do(features.float(), labels.long(), known.bool(), args):
-            print(json.dumps({"what": args.what, "file": file.stem, **row}), flush=True)
+        for row in do(*read(file), args):
+            print(json.dumps({"what": args.what, "file": Path(file).stem, **row, **made}), flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ features
+
+
+def read(file: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, labels and the mask of the labelled images, from a file or of packaged data."""
+    if file in PACKAGED:
+        return PACKAGED[file]()
+    with np.load(file, allow_pickle=False) as data:
+        features, labels, known = (torch.from_numpy(data[name]) for name in ("features", "labels", "known"))
+    return features.float(), labels.long(), known.bool()
+
+
+def digits() -> tuple[Tensor, Tensor, Tensor]:
+    data, truth = load_benchmark("digits", None)
+    return described(data, 64), torch.from_numpy(truth.labels), torch.from_numpy(data.is_labelled)
+
+
+def pixels_of_digits() -> tuple[Tensor, Tensor, Tensor]:
+    from sklearn.datasets import load_digits
+
+    found = load_digits()  # 0 to 16, not brought to 255 and rounded
+    labels = torch.from_numpy(found.target).long()
+    return torch.from_numpy(found.data).float(), labels, labels < 5
+
+
+def example() -> tuple[Tensor, Tensor, Tensor]:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import make_folder
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_folder.make_folder(folder, EXAMPLE_IMAGES)
+        given = open_input(folder / "labelled", folder / "unlabelled")
+        data = given.load(size=224, cache=folder / "cache").images
+        features = described(data, 224)
+        with (folder / "truth.csv").open() as file:
+            truth = {Path(row["path"]).name: row["label"] for row in csv.DictReader(file)}
+    names = [*make_folder.KNOWN, *make_folder.NEW]
+    kinds = [
+        data.class_names[label] if label >= 0 else truth[Path(image).name]
+        for label, image in zip(data.labels.tolist(), data.ids, strict=True)
+    ]
+    return features, torch.tensor([names.index(kind) for kind in kinds]), torch.from_numpy(data.is_labelled)
+
+
+def described(data: ImageSet, side: int) -> Tensor:
+    """Features of EfficientNet-Lite0, which is shown the images with this many pixels a side."""
+    mode = Mode.of("cpu")
+    net = build(Model(backbone="efficientnet-lite0", size=side), channels=data.channels, size=side)
+    return answer_together(net, put_on(mode.device, data, size=side), mode).features
+
+
+EXAMPLE_IMAGES = 60
+"""Of each class of the example folder."""
+PACKAGED = {"digits": digits, "digits-pixels": pixels_of_digits, "example": example}
 
 
 # ------------------------------------------------------------------------------------------------ problems

@@ -13,11 +13,12 @@ import torch
 import autonovel as an
 from autonovel import walk
 from autonovel.data.images import ImageSet, Truth
-from autonovel.errors import InputError
+from autonovel.errors import AutonovelWarning, InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline
+from autonovel.probes import ProbePlan, estimate_from
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
@@ -354,8 +355,49 @@ def test_too_few_images_to_count_classes_in(cifar) -> None:
 def test_the_number_of_clusters_is_called_by_its_flag(cifar) -> None:
     images, _ = cifar
     nothing_known = replace(images, labels=np.full(len(images), -1), class_names=())
-    with pytest.raises(InputError, match="^--k is 1; there must be at least 2"):
+    with pytest.raises(InputError, match="^--k is 1; there must be at least 2 clusters to tell apart"):
         Pipeline(nothing_known, small_recipe(), 1)
+    with pytest.raises(InputError, match=r"fewer than the 1000 clusters to find; give --k \d+ or less, or more images"):
+        Pipeline(nothing_known, small_recipe(), 1000)
+
+
+@pytest.mark.parametrize(
+    ("n_known", "sentence"),
+    [
+        (0, "^Without known classes the silhouette alone decides how many clusters there are; give --k if you know it"),
+        (5, "^5 known classes are too few to leave .* how many new classes there are; give --n-new if you know it"),
+    ],
+)
+def test_an_estimate_by_the_silhouette_alone_is_told_as_what_it_counts(cifar, n_known: int, sentence: str) -> None:
+    images, _ = cifar
+    if not n_known:
+        images = replace(images, labels=np.full(len(images), -1), class_names=())
+    none = np.empty(0, np.int64)
+    no_probes = ProbePlan(False, 0, none, none, None)
+    points = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    settings = replace(small_recipe().estimate, method="calibrated", max_new=4, restarts=1)
+    with pytest.warns(AutonovelWarning, match=sentence):
+        found = estimate_from(points, no_probes, images, settings, 0, Mode.of("cpu"))
+    assert str(found).startswith(f"{found.n_new} {'new classes' if n_known else 'clusters'} (silhouette)")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_copies_do_not_count_as_further_images(cifar, known: bool) -> None:
+    images, _ = cifar
+    pile = np.flatnonzero(~images.is_labelled)
+    same = images.images.copy()
+    same[pile[3:]] = same[pile[0]]  # three that differ, and copies of the first
+    data = replace(images, images=same)
+    if not known:
+        data = replace(data.subset(pile), class_names=())
+    what, flag = ("new classes", "--n-new") if known else ("clusters", "--k")
+    sentence = f"^Only 3 of the {len(pile)} unlabelled images differ, fewer than the 4 {what} to find; "
+    with pytest.raises(InputError, match=f"{sentence}give {flag} 3 or less, or more images"):
+        Pipeline(data, small_recipe(), 4)
+    Pipeline(data, small_recipe(), 3)
+    data.images[~data.is_labelled] = same[pile[0]]
+    with pytest.raises(InputError, match=f"^All {len(pile)} unlabelled images are the same; give images that differ"):
+        Pipeline(data, small_recipe(), 2)
 
 
 def test_no_network_at_all_is_refused(cifar) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
+import numpy as np
+
 from autonovel.data.images import ImageSet
-from autonovel.errors import InputError, option
+from autonovel.errors import InputError, kind_found, option
 from autonovel.settings import Recipe
 
 
@@ -13,7 +16,9 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     """Refuse what cannot work, each with one sentence."""
     unlabelled = int((~data.is_labelled).sum())
     if n_new is not None and n_new < 2:
-        raise InputError(f"{_flag(data)} is {n_new}; there must be at least 2 new classes to tell apart.")
+        raise InputError(
+            f"{_flag(data)} is {n_new}; there must be at least 2 {kind_found(data.n_known)} to tell apart."
+        )
     if not unlabelled:
         raise InputError("There are no unlabelled images to discover classes in; give some beside the labelled ones.")
     if n_new is None and unlabelled < 3:
@@ -22,7 +27,7 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
         )
     if n_new is not None and unlabelled < n_new:
         raise InputError(
-            f"There are {unlabelled} unlabelled images, fewer than the {n_new} new classes to find; "
+            f"There are {unlabelled} unlabelled images, fewer than the {n_new} {kind_found(data.n_known)} to find; "
             f"give {_flag(data)} {unlabelled} or less, or more images."
         )
     if data.n_known == 1:
@@ -62,6 +67,30 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     ):
         if not value > 0:
             raise InputError(f"{option(flag)} is {value}; it must be above 0.")
+
+
+def check_distinct(data: ImageSet, n_new: int | None) -> None:
+    """Refuse a pile that, but for copies, has fewer images than there are classes to find."""
+    if n_new is None:
+        return
+    unlabelled, distinct = int((~data.is_labelled).sum()), _count_distinct(data, n_new)
+    if distinct < 2:
+        raise InputError(f"All {unlabelled} unlabelled images are the same; give images that differ.")
+    if distinct < n_new:
+        raise InputError(
+            f"Only {distinct} of the {unlabelled} unlabelled images differ, fewer than the {n_new} "
+            f"{kind_found(data.n_known)} to find; give {_flag(data)} {distinct} or less, or more images."
+        )
+
+
+def _count_distinct(data: ImageSet, enough: int) -> int:
+    """How many different images are unlabelled; as soon as there are enough, no more are looked at."""
+    seen: set[bytes] = set()
+    for row in np.flatnonzero(~data.is_labelled):
+        seen.add(hashlib.blake2b(data.images[row].tobytes()).digest())
+        if len(seen) == enough:
+            break
+    return len(seen)
 
 
 def _flag(data: ImageSet) -> str:

@@ -66,6 +66,16 @@ def listed(words: Iterable[object], last: str = "and") -> str:
     return f"{', '.join(most)} {last} {end}" if most else end
 
 
+def kind_found(known: int, count: int = 2) -> str:
+    """What so many groups of a pile are called: new classes, or just clusters where no class is known.
+
+    >>> kind_found(known=5), kind_found(known=5, count=1), kind_found(known=0)
+    ('new classes', 'new class', 'clusters')
+    """
+    one, several = ("new class", "new classes") if known else ("cluster", "clusters")
+    return one if count == 1 else several
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """A clause that names the choice most like the word, or nothing.
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from autonovel.chance import seeded
-from autonovel.checks import check
+from autonovel.checks import check, check_distinct
 from autonovel.data.images import Truth
 from autonovel.data.loader import DeviceImages
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
@@ -55,6 +55,7 @@ class Pipeline(Job):
         self._choose_mirror()
         check(self.data, self.recipe, self.n_new)
         self._rehearse()
+        check_distinct(self.data, self.n_new)  # last, because it looks at the pixels
 
     def _choose_mirror(self) -> None:
         """Switch mirrored views off where the labelled images say so."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -80,18 +80,14 @@ def estimate_from(
     n_probe = len(plan.index)
     method = settings.method
     if method not in ("silhouette", "judges") and n_probe == 0:
-        warnings.warn(
-            f"{data.n_known} known classes are too few to leave some of them out of training, so the silhouette alone "
-            f"decides how many new classes there are; give {option('n_new')} if you know it.",
-            AutonovelWarning,
-            stacklevel=2,
-        )
+        warnings.warn(_silhouette_alone(data.n_known), AutonovelWarning, stacklevel=2)
         method = "silhouette"
     features = features.to(mode.device)
     if method == "judges":
         mixed = pile if n_probe == int(data.is_labelled.sum()) and n_probe else "new"
-        return _ask_judges(features[:n_probe], data.labels[plan.index], features[n_probe:], settings, seed, mixed)
-    return estimate_classes(
+        found = _ask_judges(features[:n_probe], data.labels[plan.index], features[n_probe:], settings, seed, mixed)
+        return replace(found, known=data.n_known > 0)
+    found = estimate_classes(
         features[:n_probe],
         data.labels[plan.index],
         features[n_probe:],
@@ -101,6 +97,20 @@ def estimate_from(
         seed=seed,
         probe_groups=plan.groups,
         run_jobs=mode.world.share_out,
+    )
+    return replace(found, known=data.n_known > 0)
+
+
+def _silhouette_alone(n_known: int) -> str:
+    """The sentence for a pile whose classes no probe class helps to count."""
+    if not n_known:
+        return (
+            "Without known classes the silhouette alone decides how many clusters there are; "
+            f"give {option('k')} if you know it."
+        )
+    return (
+        f"{n_known} known classes are too few to leave some of them out of training, so the silhouette alone "
+        f"decides how many new classes there are; give {option('n_new')} if you know it."
     )
 
 

@@ -18,7 +18,7 @@ from autonovel.chance import seeded
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.engine import Epoch, train
-from autonovel.errors import InputError, option
+from autonovel.errors import InputError, kind_found, option
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import World
@@ -210,7 +210,7 @@ class Walk:
 
     def _check_number(self) -> None:
         if self.n_new is not None and self.n_new < 2:
-            what, flag = ("new class", "n_new") if self.data.n_known else ("cluster", "k")
+            what, flag = kind_found(self.data.n_known, 1), "n_new" if self.data.n_known else "k"
             raise InputError(
                 f"The pile looks like a single {what}; to sort it all the same, give {option(flag)} 2 or more, "
                 f"and another {option('out')}."

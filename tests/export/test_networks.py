@@ -15,7 +15,9 @@ import autonovel
 from autonovel.data.loader import resize
 from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.export import export, graphs
+from autonovel.export.card import card
 from autonovel.export.network import network_of
+from autonovel.export.outputs import Class, Outputs
 from autonovel.export.weights import read_model
 from autonovel.machine.device import Mode
 from autonovel.runs.folder import Run, load
@@ -125,8 +127,8 @@ def test_safetensors(trained: Run, tmp_path: Path) -> None:
     nets = [net] if hasattr(net, "mean") else list(net.nets)
     assert len(config["networks"]) == len(nets)
     assert config["preprocessing"]["mean"] == nets[0].mean.flatten().tolist()
-    card = (out / "README.md").read_text()
-    assert ("2 networks" in card) == (len(nets) == 2)
+    text = (out / "README.md").read_text()
+    assert ("2 networks" in text) == (len(nets) == 2)
 
 
 @both
@@ -145,19 +147,31 @@ def test_the_images_of_the_run_get_their_classes_again(trained: Run, made: Path,
 def test_the_card_is_honest(trained: Run, tmp_path: Path) -> None:
     trained.name(0, "a|b <script>")
     out = export(trained, tmp_path / "plain", format="safetensors")
-    card = (out / "README.md").read_text()
-    assert "there is no score" in card
-    assert "ACC" not in card
-    assert "a\\|b \\<script\\>" in card
-    assert "<script>" not in card
-    assert "100.0% of the unlabelled images" in card
+    text = (out / "README.md").read_text()
+    assert "there is no score" in text
+    assert "ACC" not in text
+    assert "a\\|b \\<script\\>" in text
+    assert "<script>" not in text
+    assert "100.0% of the unlabelled images" in text
     summary = trained.summary
-    assert f"{summary['images']['labelled']} labelled images of 5 known classes" in card
+    assert f"{summary['images']['labelled']} labelled images of 5 known classes" in text
     trained.write_json("summary.json", summary | {"acc_new": 0.875, "nmi_new": 0.5, "ari_new": None})
     export(trained, out, format="safetensors", overwrite=True)
-    card = (out / "README.md").read_text()
-    assert "ACC 87.5%, NMI 50.0%." in card
-    assert "before a person changed them" in card
+    text = (out / "README.md").read_text()
+    assert "ACC 87.5%, NMI 50.0%." in text
+    assert "before a person changed them" in text
+    assert "tells 5 known and 5 new classes of images apart" in text
+    assert "the number of new classes was given" in text
+
+
+@pytest.mark.parametrize("trained", ["single"], indirect=True)
+def test_the_card_of_a_network_that_knew_no_class_speaks_of_clusters(trained: Run) -> None:
+    trained.write_json("summary.json", trained.summary | {"n_known": 0})
+    found = [Class(f"new {number}", "new", (number,)) for number in range(3)]
+    exported = network_of(trained)._replace(outputs=Outputs(tuple(found), np.arange(3), 1.0))
+    text = card(trained, exported, "model.onnx")
+    assert "A network that tells 3 clusters of images apart. They were found in unlabelled images alone." in text
+    assert "- the number of clusters was given" in text
 
 
 def test_a_network_that_knows_new_classes_alone(single: Path, tmp_path: Path) -> None:

@@ -215,6 +215,20 @@ def test_where_known_classes_were_trained_on_the_groups_that_lie_further_apart_a
     assert (cluster_accuracy(truth.numpy(), frozen.labels.numpy()) > 0.95) != misled
 
 
+@pytest.mark.parametrize("misled", [True, False])
+def test_with_two_known_classes_the_note_says_what_the_probabilities_rest_on(misled: bool) -> None:
+    labelled, labels, pile, _ = known_vary_where(misled, seed=3)
+    few = labels < 2
+    answer = answer_from_features(
+        labelled[few], labels[few], pile, 2, pile_kind="new", check_number=False, trained=True
+    )
+    assert answer.method == ("plain" if misled else "learned")
+    assert (answer.how_sure["agreement"] is None) == misled
+    (note,) = [note for note in answer.notes if "nothing can vouch for them" in note]
+    assert ("rest on how far two ways of grouping agree" in note) != misled
+    assert ("are the votes of repeated runs as they are" in note) == misled
+
+
 def test_silhouettes_of_two_answers_are_averaged_over_the_spaces_of_both() -> None:
     generator = torch.Generator().manual_seed(1)
     pile = torch.randn(30, 4, generator=generator)

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 from PIL import Image
 
 from autonovel.errors import AutonovelWarning, InputError
-from autonovel.maths.class_estimate import probe_sets
+from autonovel.maths.class_estimate import ClassEstimate, probe_sets
 from autonovel.maths.estimate import estimate_classes
 from autonovel.outcome import plain
 from autonovel.recipes import get_recipe
@@ -126,6 +127,29 @@ def test_an_interval_is_given_only_where_known_classes_justify_it(
     assert note in found.note if note else found.note == ""
     between = "" if refused else f", between {found.interval[0]} and {found.interval[1]}"
     assert str(found) == f"{found.n_new} new classes{between} ({method})" + (f". {found.note}" if note else "")
+
+
+def test_where_nothing_is_known_the_estimate_counts_clusters() -> None:
+    estimate = ClassEstimate(4, None, {"k": []}, "judges", known=False)
+    assert str(estimate) == "4 clusters (judges)"
+    assert str(dataclasses.replace(estimate, n_new=1)) == "1 cluster (judges)"
+    assert str(dataclasses.replace(estimate, known=True)) == "4 new classes (judges)"
+
+
+@pytest.mark.parametrize(("known", "word"), [(True, "new class"), (False, "cluster")])
+def test_the_picture_calls_what_was_counted_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool, word: str
+) -> None:
+    said: list[str] = []
+    for setter in ("set_title", "set_xlabel"):
+        monkeypatch.setattr(Axes, setter, lambda self, text, **_: said.append(text))
+    run = Run(tmp_path)
+    for n in (1, 3):
+        estimate = ClassEstimate(n, None, {"k": [1.0, 2.0, 3.0], "silhouette": [0.1, 0.2, 0.3]}, "judges", known=known)
+        run.write_json("estimate.json", plain(dataclasses.asdict(estimate)))
+        draw_estimate(run)
+    many = "new classes" if known else "clusters"
+    assert said == [f"number of {many}", f"1 {word} (judges)", f"number of {many}", f"3 {many} (judges)"]
 
 
 def test_a_second_peak_is_told() -> None:

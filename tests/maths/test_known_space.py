@@ -20,6 +20,7 @@ from autonovel.maths.known_space import (
     unit,
     whitening,
     within_scatter,
+    without_empty,
 )
 from autonovel.maths.metrics import cluster_accuracy
 
@@ -151,6 +152,39 @@ def test_matched_undoes_a_renumbering() -> None:
 def test_group_means_have_length_one_and_empty_groups_none() -> None:
     means = group_means(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]), 2)
     torch.testing.assert_close(means, torch.tensor([[math.sqrt(0.5), math.sqrt(0.5)], [0.0, 0.0]]))
+
+
+@st.composite
+def tiny_piles(draw: st.DrawFn) -> tuple[Tensor, int]:
+    """A few points, all different although they may lie close together, and nearly as many groups to put them into."""
+    seed, dim = draw(st.integers(0, 10_000)), draw(st.integers(2, 5))
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(draw(st.integers(2, 24)), dim, generator=generator)
+    close = draw(st.sampled_from([1.0, 0.1, 1e-3]))  # how far the second point of a pair lies from the first
+    if draw(st.booleans()):
+        points = points[torch.arange(len(points)) // 2] + close * points
+    n = len(points)
+    return points, max(1, n - draw(st.integers(0, n // 2)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(tiny_piles(), st.booleans(), st.integers(0, 2))
+def test_every_group_of_a_tiny_pile_has_an_image(pile: tuple[Tensor, int], plain: bool, n_known: int) -> None:
+    points, k = pile
+    labels = torch.arange(n_known).repeat_interleave(3)
+    known = torch.randn(len(labels), points.shape[1], generator=torch.Generator().manual_seed(k))
+    assert find_groups(unit(points), k, plain=plain).unique().tolist() == list(range(k))
+    found = group_pile(known, labels, points, k, plain=plain)
+    assert found.labels.unique().tolist() == list(range(k))
+    assert torch.equal(found.votes.argmax(1), found.labels)
+    torch.testing.assert_close(found.votes.sum(1), torch.ones(len(points)))
+
+
+def test_an_empty_group_takes_the_point_that_fits_its_own_least() -> None:
+    points = unit(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.9], [0.0, 1.0]]))
+    assert without_empty(points, torch.tensor([0, 0, 0, 1]), 3).tolist() == [0, 0, 2, 1]
+    assert without_empty(points, torch.tensor([0, 0, 1, 1]), 2).tolist() == [0, 0, 1, 1]
+    assert sorted(without_empty(points[:1].expand(3, 2), torch.zeros(3, dtype=torch.int64), 3).tolist()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("k", [0, 7])

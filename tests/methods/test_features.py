@@ -13,6 +13,7 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.methods import features
+from autonovel.outcome import read_estimate
 from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
 from autonovel.settings import Model, Recipe, Swap
@@ -156,9 +157,25 @@ def test_without_known_classes_the_pile_is_sorted_all_the_same(tmp_path: Path, k
     assert run.summary["n_known"] == 0
     assert run.summary["n_new"] == 3
     assert (run.kind_found(), run.kind_found(1)) == ("clusters", "cluster")  # of no class known, none is new
+    if k == "auto":
+        assert str(read_estimate(run)[0]).startswith("3 clusters (judges)")
     assert cluster_accuracy(TRUTH[TRUTH < 3], run.labels) == 1
     more = run.predict(class_images(np.arange(3), SIDE, seed=1), device="cpu", cache=tmp_path / "cache")
     assert [p.cluster for p in more] == [run.labels[np.flatnonzero(c == TRUTH)[0]] for c in range(3)]
+
+
+@needs_weights
+@pytest.mark.parametrize("few", [0, 1, 3])
+@pytest.mark.parametrize("method", ["features", "kmeans"])
+def test_nearly_as_many_clusters_as_images_leave_none_empty(tmp_path: Path, method: str, few: int) -> None:
+    pixels = class_images(np.arange(12) // 3, SIDE)  # three of a kind, so that each has near neighbours
+    asked = replace(recipe(), method=method)
+    if method == "kmeans":
+        asked = replace(asked, pretrain=replace(asked.pretrain, method="none"))
+    run = an.cluster(
+        pixels, 12 - few, out=tmp_path / "run", recipe=asked, device="cpu", cache=tmp_path / "cache", report=few == 0
+    )
+    assert sorted(set(run.labels.tolist())) == list(range(12 - few))
 
 
 def test_without_known_classes_and_a_pre_trained_network_a_space_is_learned(tmp_path: Path) -> None:

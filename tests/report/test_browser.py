@@ -35,6 +35,20 @@ def test_name_with_the_mouse_and_reload(open_tab: OpenTab, run: Run) -> None:
     assert card(page, 0).locator(".name").text_content() == "grey heron"
 
 
+def test_where_nothing_was_known_the_page_speaks_of_clusters(open_tab: OpenTab, run: Run) -> None:
+    run.write_json("summary.json", run.summary | {"n_known": 0})
+    page = open_tab()
+    assert page.locator("h1").inner_text() == f"5 clusters in {len(run.machine.images)} images"
+    page.get_by_role("button", name="Change number of clusters…").click()
+    assert page.get_by_role("dialog", name="Another number of clusters").is_visible()
+    page.get_by_label("How many clusters?").fill("3")
+    page.get_by_role("button", name="Group again").click()
+    said(page, "Grouped again into 3 clusters.")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.locator(".facts", has_text="sure on average · cluster").wait_for()
+
+
 def test_names_with_the_keyboard_alone(open_tab: OpenTab, run: Run) -> None:
     page = open_tab()
     keys = page.keyboard

@@ -15,7 +15,7 @@ from PIL import Image
 from autonovel.errors import InputError
 from autonovel.report.charts import Line, line_chart
 from autonovel.report.clusters import shown_clusters
-from autonovel.report.html import describe_confusion, describe_result, training_charts, write_report
+from autonovel.report.html import describe_confusion, describe_result, estimate_charts, training_charts, write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load
 from tests.report.made import HOSTILE, large_run
@@ -112,13 +112,25 @@ def test_the_curve_of_the_estimate(run: Run) -> None:
     curve = {"k": [1, 2, 3, 4], "silhouette": [0.1, 0.5, math.nan, 0.3], "accuracy": [0.2, 0.6, 0.5, 0.4]}
     run.write_json("estimate.json", {"n_new": 2, "interval": [1, 3], "method": "paper", "curve": curve})
     page = read(write_report(run))
-    assert "Estimate of the number of classes: silhouette" in page.text
+    assert "Estimate of the number of new classes: silhouette" in page.text
     assert "band" in [rect.get("class") for rect in page.of("rect")]
     with Image.open(draw_estimate(run)) as picture:
         assert picture.size[0] > 400
     run.write_json("estimate.json", {"n_new": 2, "interval": None, "method": "paper", "curve": curve})
     assert "band" not in [rect.get("class") for rect in read(write_report(run)).of("rect")]
     draw_estimate(run)
+
+
+@pytest.mark.parametrize(("n_known", "word"), [(5, "new classes"), (0, "clusters")])
+def test_the_chart_of_the_estimate_calls_what_was_counted_by_its_name(run: Run, n_known: int, word: str) -> None:
+    curve = {"k": [1, 2, 3], "silhouette": [0.1, 0.5, 0.3]}
+    run.write_json("estimate.json", {"n_new": 2, "interval": None, "method": "judges", "curve": curve})
+    run.write_json("summary.json", {**run.summary, "n_known": n_known, "acc_new": 0.5})
+    (chart,) = estimate_charts(run)
+    assert chart is not None
+    assert f"Estimate of the number of {word}: silhouette" in chart.title
+    assert chart.x_label == f"number of {word}"
+    assert f"accuracy on the {word}" in dict(describe_result(run, shown_clusters(run))["facts"])
 
 
 def test_losses_of_several_networks_are_averaged(run: Run) -> None:

@@ -51,7 +51,7 @@ def card(run: Run, exported: Exported, file: str) -> str:
     outputs, shape = exported.outputs, exported.shape
     parts = [
         "---\nlibrary_name: autonovel\npipeline_tag: image-classification\ntags:\n- novel-category-discovery\n---\n",
-        f"# Image classes found by autonovel\n\n{_opening(outputs)}\n",
+        f"# Image classes found by autonovel\n\n{_opening(run, outputs)}\n",
         f"## Use\n\n{USE[file].format(shape=f'(n, {shape[0]}, {shape[1]}, {shape[2]})')}\n\n{_inputs(shape)}\n",
         f"## Classes\n\n{_classes(run, outputs)}\n",
         f"## Training\n\n{_training(run)}\n",
@@ -61,9 +61,14 @@ def card(run: Run, exported: Exported, file: str) -> str:
     return "\n".join(parts)
 
 
-def _opening(outputs: Outputs) -> str:
+def _opening(run: Run, outputs: Outputs) -> str:
     known = sum(c.kind == "known" for c in outputs.classes)
     new = sum(c.kind == "new" for c in outputs.classes)
+    if not known:
+        return (
+            f"A network that tells {new} {run.kind_found(new)} of images apart. "
+            "They were found in unlabelled images alone."
+        )
     return (
         f"A network that tells {known} known and {new} new classes of images apart. The new classes were discovered in "
         "unlabelled images, using what is known about labelled ones."
@@ -99,7 +104,7 @@ def _training(run: Run) -> str:
     lines = [
         f"- {labelled} labelled images of {summary.get('n_known', '?')} known classes and "
         f"{images.get('unlabelled', '?')} unlabelled images",
-        f"- the number of new classes was {number}",
+        f"- the number of {run.kind_found()} was {number}",
         f"- recipe {_plain(summary.get('recipe', '?'))}, preset {_plain(summary.get('preset', '?'))}, "
         f"seed {summary.get('seed', '?')}{f', {networks} networks that answer as one' if networks > 1 else ''}",
         f"- trained on {_plain(summary.get('device', '?'))}{_took(summary)}",

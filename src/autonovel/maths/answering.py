@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, kind_found
 from autonovel.maths.confidence import (
     Calibration,
     KnownProblem,
@@ -159,13 +159,16 @@ def answer_from_features(
     points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)
     centres = torch.cat([group_means(known_points, labels, n_known), group_means(points[~is_old], groups.labels, k)])
     if n_new is not None and count is not None:
-        notes += number_notes(points[~is_old], groups.labels, k, count.n_new, seed=seed)
+        found = kind_found(n_known, count.n_new)
+        notes += number_notes(points[~is_old], groups.labels, k, count.n_new, found=found, seed=seed)
         notes += () if abs(count.n_new - n_new) <= 1 else count.notes
     elif count is not None:
         notes += count.notes
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)
     new_calibration, agreement = _calibration_of_new(trial, fresh, groups, seed, plain=method == "plain")
+    if not trial.problems:
+        notes.append(_unvouched(n_known, agreement))
     rows = _joint(points, centres, groups, new_calibration, known_calibration, is_old, n_known)
     if old and is_old.any():
         rows = _less_sure(rows, is_old, old, n_known)
@@ -224,9 +227,7 @@ def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
     """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?"""
     n_known = number_of_classes(labels)
     if n_known < 3:
-        taught = f"With {n_known} known class{'es' if n_known > 1 else ''}" if n_known else "Without known classes"
-        note = f"{taught} the probabilities rest on how far two ways of grouping agree; nothing can vouch for them."
-        return _Trial(False, (), None, {}, (note,))
+        return _Trial(False, (), None, {})
     generator = torch.Generator().manual_seed(seed)
     problems: list[KnownProblem] = []
     accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
@@ -266,6 +267,17 @@ def _calibration_of_new(
     if not trial.problems:
         return Calibration(power_for(log_odds(agreement), groups.votes)), agreement
     return calibrate(trial.problems, groups.votes, agreement), agreement
+
+
+def _unvouched(n_known: int, agreement: float | None) -> str:
+    """What probabilities rest on where known classes are too few for a known problem."""
+    taught = f"With {n_known} known class{'es' if n_known > 1 else ''}" if n_known else "Without known classes"
+    rest = (
+        "rest on how far two ways of grouping agree"
+        if agreement is not None
+        else "are the votes of repeated runs as they are"
+    )
+    return f"{taught} the probabilities {rest}; nothing can vouch for them."
 
 
 def _matched(first: Tensor, second: Tensor) -> float:

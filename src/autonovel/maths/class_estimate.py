@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, kind_found
 from autonovel.maths.points import check_features
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class ClassEstimate:
     """An estimate with what it rests on."""
 
     n_new: int
-    """Number of new classes."""
+    """Number of new classes, or of clusters where nothing is known."""
     interval: tuple[int, int] | None
     """`calibrated`: a range meant to hold the true number with the probability asked for, judging by the errors made on
     known classes. `paper`: the range of the answers over the splits. None where no interval can be justified: with fewer
@@ -46,10 +46,12 @@ class ClassEstimate:
     """One sentence on what the interval is worth, or why there is none; empty where there is nothing to say."""
     second: int | None = None
     """The runner-up: the number at the second peak of the curve (`belief`, or the sum of the indices), if it has one."""
+    known: bool = True
+    """Whether any class was known; where none was, there is nothing that the clusters could be new beside."""
 
     def __str__(self) -> str:
         between = "" if self.interval is None else ", between {} and {}".format(*self.interval)
-        return f"{self.n_new} new class{'es' * (self.n_new != 1)}{between} ({self.method})" + (
+        return f"{self.n_new} {kind_found(self.known, self.n_new)}{between} ({self.method})" + (
             f". {self.note}" if self.note else ""
         )
 

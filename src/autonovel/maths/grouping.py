@@ -26,6 +26,7 @@ from autonovel.maths.known_space import (
     smooth,
     unit,
     whitening,
+    without_empty,
 )
 from autonovel.maths.linking import NEIGHBOURS, leaving, link_groups, neighbours
 from autonovel.maths.silhouette import silhouette
@@ -143,7 +144,9 @@ def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, 
         answer[part] = (answer[part] + one_hot(groups, k)) / 2
         votes = votes + 2 * answer
     votes = votes / votes.sum(1, keepdim=True)
-    labels = votes.argmax(1)
+    labels = without_empty(points, votes.argmax(1), k)
+    moved = labels != votes.argmax(1)  # to a group that no image had voted for
+    votes[moved] = (votes[moved] + 2 * one_hot(labels[moved], k)) / 3  # two to one, so that the label has most votes
     stability = (agree[index, labels] / runs).mean().item() if runs else 1.0
     return Grouping(labels, votes, matrix, stability, way is _LINKED)
 

@@ -136,10 +136,27 @@ def nearest(points: Tensor, count: int, among: Tensor | None = None) -> Tensor:
 
 
 def find_groups(points: Tensor, k: int, *, plain: bool = False, restarts: int = 10, seed: int = 0) -> Tensor:
-    """int64 (n,): `k` groups of `points` (n, d) of length 1, by k-means on the smoothed points, or as they are if `plain`."""
+    """int64 (n,): `k` groups of `points` (n, d) of length 1, by k-means on the smoothed points, or as they are if `plain`.
+
+    None of them is empty: smoothing may make one point of two neighbours, which then must go apart all the same.
+    """
     if not 1 <= k <= len(points):
         raise InputError(f"{len(points)} images cannot be put into {k} groups; ask for 1 to {len(points)}.")
-    return kmeans(points if plain else smooth(points), k, restarts=restarts, seed=seed).labels
+    found = kmeans(points if plain else smooth(points), k, restarts=restarts, seed=seed).labels
+    return without_empty(points, found, k)
+
+
+def without_empty(points: Tensor, groups: Tensor, k: int) -> Tensor:
+    """`groups` (n,) of `points` (n, d), of which each empty one takes the point that fits its own group least.
+
+    A group that has a single point keeps it; there must be `k` points or more.
+    """
+    groups = groups.clone()
+    for empty in (torch.bincount(groups, minlength=k) == 0).nonzero()[:, 0].tolist():
+        fits = (unit(points) * group_means(points, groups, k)[groups]).sum(1)
+        alone = torch.bincount(groups, minlength=k)[groups] == 1
+        groups[torch.where(alone, torch.inf, fits).argmin()] = empty
+    return groups
 
 
 def group_means(points: Tensor, groups: Tensor, k: int) -> Tensor:

@@ -64,20 +64,24 @@ def widest_groups(points: Tensor, groups: Tensor, k: int, count: int, *, seed: i
     return sorted(gaps, key=lambda group: gaps[group], reverse=True)[:count]
 
 
-def number_notes(points: Tensor, groups: Tensor, k: int, counted: int, *, seed: int = 0) -> list[str]:
-    """Which groups to look at where `counted` classes were counted and `k` asked for; empty where the two are close."""
+def number_notes(
+    points: Tensor, groups: Tensor, k: int, counted: int, *, found: str = "new classes", seed: int = 0
+) -> list[str]:
+    """Which groups to look at where `counted` classes were counted and `k` asked for; empty where the two are close.
+
+    `found` is what the groups are called.
+    """
     if abs(counted - k) <= max(1, k // 4):  # the count is no surer than that
         return []
+    look = f"The images look like {counted} {found} rather than {k}"
     if counted < k:
         to = merge_groups(points, groups, k, counted).tolist()
         joined = [[g for g in range(k) if to[g] == first] for first in sorted(set(to))]
         sets = "; ".join(" and ".join(map(str, group)) for group in joined if len(group) > 1)
-        return [
-            f"The images look like {counted} new classes rather than {k}: clusters {sets} may be parts of one class."
-        ]
+        return [f"{look}: clusters {sets} may be parts of one class."]
     wide = widest_groups(points, groups, k, counted - k, seed=seed)
     numbers = ", ".join(map(str, sorted(wide)))
     if not wide:
-        return [f"The images look like {counted} new classes rather than {k}."]
+        return [f"{look}."]
     text = f"cluster {numbers} may hold two" if len(wide) == 1 else f"clusters {numbers} may hold two each"
-    return [f"The images look like {counted} new classes rather than {k}: {text}."]
+    return [f"{look}: {text}."]

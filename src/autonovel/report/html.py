@@ -81,7 +81,7 @@ def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
         ("mean confidence", f"{float(probability.mean()) if len(probability) else 0:.0%}"),
     ]
     if "acc_new" in summary:
-        facts.append(("accuracy on the new classes", f"{summary['acc_new']:.1%}"))
+        facts.append((f"accuracy on the {run.kind_found()}", f"{summary['acc_new']:.1%}"))
     seconds = (summary.get("seconds") or {}).get("total")
     if seconds:
         facts.append(("time", _duration(seconds)))
@@ -265,16 +265,16 @@ def estimate_charts(run: Run) -> list[Chart | None]:
         "silhouette": "Silhouette",
         "belief": "Belief in each number, relative to the likeliest",
     }
-    interval = found.get("interval")
+    interval, counted = found.get("interval"), run.kind_found()
     charts = []
     for name, values in curve.items():
         lines = [Line(titles.get(name, name), ks, values)]
         tree = name == "height"
         if tree and threshold is not None:
             lines.append(Line("the tree is cut here", ks, threshold))
-        title = f"Estimate of the number of classes: {titles.get(name, name).lower()}"
+        title = f"Estimate of the number of {counted}: {titles.get(name, name).lower()}"
         band = tuple(interval) if interval else None
-        charts.append(line_chart(title, "number of new classes", lines, log=tree, band=band, mark=found["n_new"]))
+        charts.append(line_chart(title, f"number of {counted}", lines, log=tree, band=band, mark=found["n_new"]))
     return charts
 
 

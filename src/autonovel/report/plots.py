@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, kind_found
 from autonovel.report.clusters import Pictures, Shown, shown_clusters
 from autonovel.runs.folder import Run
 
@@ -87,7 +87,7 @@ def _short(name: str, most: int = 26) -> str:
 
 
 def draw_estimate(run: Run) -> Path:
-    """Save estimate.png into the run folder: how the number of new classes was found.
+    """Save estimate.png into the run folder: how the number of new classes, or of clusters, was found.
 
     Above the numbers of classes: the indices of Algorithm 1 or the silhouette, or the heights of the tree with the
     place where it is cut. The estimate is a line, its interval a band.
@@ -112,9 +112,12 @@ def draw_estimate(run: Run) -> Path:
             axis.axvline(found["second"], color="C3", linestyle=":", label=f"second peak: {found['second']}")
         axis.set_ylabel({"height": "height of the tree", "accuracy": "accuracy on probe classes"}.get(name, name))
     axes[0, 0].legend(fontsize=8)
-    axes[-1, 0].set_xlabel("number of new classes")
+    known = found.get("known", True)  # folders of earlier versions do not say
+    axes[-1, 0].set_xlabel(f"number of {kind_found(known)}")
     between = "" if found["interval"] is None else ", between {} and {}".format(*found["interval"])
-    axes[0, 0].set_title(f"{found['n_new']} new classes{between} ({found['method']})", fontsize=10)
+    axes[0, 0].set_title(
+        f"{found['n_new']} {kind_found(known, found['n_new'])}{between} ({found['method']})", fontsize=10
+    )
     figure.tight_layout()
     path = run.path / "estimate.png"
     figure.savefig(path, dpi=120)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import TrainingError
+from autonovel.errors import TrainingError, kind_found
 from autonovel.runs import answers, geometry, thumbnails
 from autonovel.runs import edits as verbs
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
@@ -180,8 +180,7 @@ class Run(RunFiles):
 
     def kind_found(self, count: int = 2) -> str:
         """What so many of its clusters are called: new classes, or just clusters where no class was known."""
-        known = self.summary.get("n_known", len(self.state.known))
-        return f"new class{'' if count == 1 else 'es'}" if known else f"cluster{'' if count == 1 else 's'}"
+        return kind_found(self.summary.get("n_known", len(self.state.known)), count)
 
     @property
     def suggested(self) -> list[list[int]]:

@@ -24,7 +24,7 @@ export async function mark(number) {
   const one = cluster(number);
   const as = await askMark(one);
   if (as === null || as === (one.kind === "known" ? one.name : one.kind)) return;
-  const what = as === "new" ? "a new class" : as === "not a class" ? "no class" : `the known class “${as}”`;
+  const what = as === "new" ? `a ${store.run.kind[0]}` : as === "not a class" ? "no class" : `the known class “${as}”`;
   await edit({ do: "mark", cluster: number, as }, `Marked as ${what}.`);
 }
 
@@ -67,5 +67,5 @@ export async function regroup() {
   const found = store.run.clusters.filter((one) => one.kind === "new");
   const most = found.reduce((sum, one) => sum + one.size, 0);
   const k = await askCount(found.length, most);
-  if (k !== null && k !== found.length) await edit({ do: "regroup", k }, `Grouped again into ${k} classes.`);
+  if (k !== null && k !== found.length) await edit({ do: "regroup", k }, `Grouped again into ${count(k, ...store.run.kind)}.`);
 }

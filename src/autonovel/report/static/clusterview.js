@@ -51,7 +51,7 @@ export function clusterView(place, go, number) {
     }
     heading.textContent = one.name;
     heading.classList.toggle("unnamed", !one.named);
-    const kind = { new: "new class", known: "known class", "not a class": "not a class" }[one.kind];
+    const kind = { new: store.run.kind[0], known: "known class", "not a class": "not a class" }[one.kind];
     facts.textContent = `${count(one.size, "image")} · ${percent(one.confidence)} sure on average · ${kind}`;
     try {
       const images = await getJSON(`/api/clusters/${number}?order=${order}`);

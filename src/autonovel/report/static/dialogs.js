@@ -85,7 +85,7 @@ export function askMark(cluster) {
         h(
           "div",
           { class: "choices", role: "radiogroup", "aria-label": "What this cluster is" },
-          choice("new", "A new class", "as the machine found it"),
+          choice("new", `A ${store.run.kind[0]}`, "as the machine found it"),
           choice("not a class", "Not a class", "rubbish, a mixture: left out of the result"),
           ...known,
         ),
@@ -143,12 +143,13 @@ export function askCluster(title, leftOut = new Set(), extra = []) {
   });
 }
 
-/** How many new classes there should be. */
+/** How many new classes, or clusters, there should be. */
 export function askCount(now, most) {
   const field = h("input", { type: "number", min: "1", max: String(most), value: String(now), autofocus: true });
-  const label = h("label", {}, "How many new classes?", field);
-  const text = h("p", {}, "All images of new classes are grouped again, without training. Clusters that stay the same keep their names.");
-  return dialog("Another number of classes", (answer) => form(answer, () => Number(field.value), [text, label], "Group again"));
+  const many = store.run.kind[1];
+  const label = h("label", {}, `How many ${many}?`, field);
+  const text = h("p", {}, `The images of all ${many} are grouped again, without training. Clusters that stay the same keep their names.`);
+  return dialog(`Another number of ${many}`, (answer) => form(answer, () => Number(field.value), [text, label], "Group again"));
 }
 
 const KEYS = [

@@ -22,8 +22,9 @@ export function overview(place, go) {
   );
   const heading = h("h1", { tabindex: "-1" });
   const facts = h("p", { class: "facts" });
+  const change = h("button", { type: "button", onclick: actions.regroup });
   const list = h("ul", { class: "cards", "aria-label": "Clusters" });
-  place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, h("span", { class: "quiet", "aria-hidden": "true" }, "Sort"), select, h("button", { type: "button", onclick: actions.regroup }, "Change number of classes…"))), h("div", { class: "scroller" }, list));
+  place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, h("span", { class: "quiet", "aria-hidden": "true" }, "Sort"), select, change)), h("div", { class: "scroller" }, list));
 
   const cards = () => [...list.querySelectorAll(".card")];
   const numberOf = (card) => Number(card.dataset.number);
@@ -33,6 +34,7 @@ export function overview(place, go) {
     const { clusters, images, kind } = store.run;
     const found = clusters.filter((one) => one.kind === "new");
     heading.textContent = `${count(found.length, ...kind)} in ${count(images, "image")}`;
+    change.textContent = `Change number of ${kind[1]}…`;
     const named = found.filter((one) => one.named).length;
     facts.textContent = named === 0 ? "Open a cluster to look at its images, and name it when you know what they show." : `${named} of ${found.length} named.`;
     const held = list.contains(document.activeElement);
