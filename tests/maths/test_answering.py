@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.answering import FeatureModel, _clearly_better, _less_sure, _orders, answer_from_features
+from autonovel.maths.answering import FeatureModel, _less_sure, answer_from_features
 from autonovel.maths.grouping import Grouping, how_apart
 from autonovel.maths.known_space import smooth, unit
 from autonovel.maths.metrics import cluster_accuracy
@@ -157,18 +157,6 @@ def test_what_cannot_be_used_is_refused(change: dict[str, object], message: str)
     given: dict[str, object] = {"labelled": labelled, "labels": labels, "pile": pile} | change
     with pytest.raises(InputError, match=message):
         answer_from_features(**given)  # type: ignore[arg-type]
-
-
-def test_plain_k_means_is_taken_where_it_is_clearly_better() -> None:
-    assert _clearly_better([0.9, 0.92, 0.91, 0.9], [0.8, 0.83, 0.8, 0.81])
-    assert not _clearly_better([0.9, 0.7, 0.91, 0.7], [0.8, 0.78, 0.8, 0.8])  # chance
-    assert not _clearly_better([0.9, 0.9, 0.9, 0.9], [0.895, 0.895, 0.895, 0.895])  # less than a point
-
-
-@pytest.mark.parametrize(("n_known", "n_probes", "expected"), [(3, 2, 3), (5, 3, 10), (9, 4, 10)])
-def test_known_problems_differ(n_known: int, n_probes: int, expected: int) -> None:
-    orders = _orders(n_known, n_probes, torch.Generator().manual_seed(0))
-    assert len({frozenset(order[-n_probes:].tolist()) for order in orders}) == len(orders) == expected
 
 
 def known_vary_where(new_differ: bool, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:

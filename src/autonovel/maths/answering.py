@@ -10,35 +10,17 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError, kind_found
-from autonovel.maths.confidence import (
-    Calibration,
-    KnownProblem,
-    calibrate,
-    fit_calibration,
-    log_odds,
-    majority_right,
-    power_for,
-    reliability,
-)
+from autonovel.maths.confidence import Calibration, fit_calibration, reliability
 from autonovel.maths.counting import Count, count_classes
 from autonovel.maths.grouping import SHARPNESS, Grouping, are_clearer, compose, group_pile, how_apart, soft_answer
-from autonovel.maths.kmeans import kmeans
+from autonovel.maths.known_problems import Trial, calibration_of_new, try_on_known, unvouched
 from autonovel.maths.known_space import Space, group_means, number_of_classes, principal_axes, unit
-from autonovel.maths.metrics import cluster_accuracy
 from autonovel.maths.mixed import OldImages, find_old, least_similar
 from autonovel.maths.points import check_features
 from autonovel.maths.wrong_number import number_notes
 
 PileKind: TypeAlias = Literal["new", "mixed", "auto"]
-
-PROBE_PROBLEMS = 10
-PLAIN_RESTARTS = 5
-"""Of plain k-means, with which the groups are compared."""
-PROBE_IMAGES = 300
-"""Images of a known class that take part in a known problem, at most."""
-WORSE = 0.01
-"""By how much plain k-means must be more accurate on known problems before its answer is taken instead; and by more than
-twice the standard error of the difference, lest chance decide."""
+Method: TypeAlias = Literal["learned", "plain"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +76,7 @@ class FeatureAnswer:
     unlike: Tensor
     """bool (m,): the image is like nothing seen."""
     model: FeatureModel
-    method: Literal["learned", "plain"]
+    method: Method
     """Whether the groups rest on what the known classes teach, or are those of plain k-means, which did better on them."""
     notes: tuple[str, ...]
     """Sentences for a person."""
@@ -138,19 +120,10 @@ def answer_from_features(
         )
     count = count_classes(known, labels, fresh, max_new=max_new, seed=seed) if n_new is None or check_number else None
     k = n_new if n_new is not None else count.n_new if count else 1
-    trial = _try_on_known(known, labels, k, seed)
-    groups = group_pile(known, labels, fresh, k, plain=trial.plain, seed=seed)
-    method: Literal["learned", "plain"] = "plain" if trial.plain else "learned"
-    apart: dict[str, float] = {}
-    if trained and method == "learned":  # known classes that were learned are found either way, and decide nothing
-        plain = group_pile(known, labels, fresh, k, plain=True, seed=seed)
-        if not (groups.linked and are_clearer(fresh, groups, plain)):
-            apart = how_apart(fresh, groups, plain, seed=seed)
-            if apart["plain"] > apart["learned"]:
-                method, groups = "plain", plain
-                notes.append(
-                    "The groups of plain k-means lie further apart than those in the learned space, and are taken."
-                )
+    trial = try_on_known(known, labels, k, seed)
+    groups, method, apart = _groups(known, labels, fresh, k, trial, trained=trained, seed=seed)
+    if apart and method == "plain":
+        notes.append("The groups of plain k-means lie further apart than those in the learned space, and are taken.")
     if groups.linked:
         notes.append(
             "The classes seem to differ much in size; groups that neighbours link are taken in place of k-means."
@@ -161,23 +134,20 @@ def answer_from_features(
     if n_new is not None and count is not None:
         found = kind_found(n_known, count.n_new)
         notes += number_notes(points[~is_old], groups.labels, k, count.n_new, found=found, seed=seed)
-        notes += () if abs(count.n_new - n_new) <= 1 else count.notes
-    elif count is not None:
+    if count is not None and (n_new is None or abs(count.n_new - n_new) > 1):
         notes += count.notes
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)
-    new_calibration, agreement = _calibration_of_new(trial, fresh, groups, seed, plain=method == "plain")
+    new_calibration, agreement = calibration_of_new(trial, fresh, groups, seed, plain=method == "plain")
     if not trial.problems:
-        notes.append(_unvouched(n_known, agreement))
+        notes.append(unvouched(n_known, agreement))
     rows = _joint(points, centres, groups, new_calibration, known_calibration, is_old, n_known)
     if old and is_old.any():
         rows = _less_sure(rows, is_old, old, n_known)
     least = least_similar(*((known_points, labels) if n_known else (points, groups.labels)), seed=seed)
     sharpness = SHARPNESS * known_calibration.power
-    # further images are answered as surely, on average, as the pile
-    sure = soft_answer(points, centres, sharpness).amax(1).mean().item()
-    doubt = max(0.0, sure - rows.amax(1).mean().item()) / max(sure - 1 / len(centres), 1e-6)
-    model = FeatureModel(space, centres, n_known, sharpness, min(1.0, doubt), least)
+    doubt = _doubt(soft_answer(points, centres, sharpness), rows)
+    model = FeatureModel(space, centres, n_known, sharpness, doubt, least)
     unlike = (points @ centres.T).amax(1) < least
     how_sure = {
         "known": known_report,
@@ -189,6 +159,21 @@ def answer_from_features(
         "silhouettes": apart,
     }
     return FeatureAnswer(k, count, rows.argmax(1), rows, is_old, unlike, model, method, tuple(notes), how_sure)
+
+
+def _groups(
+    known: Tensor, labels: Tensor, fresh: Tensor, k: int, trial: Trial, *, trained: bool, seed: int
+) -> tuple[Grouping, Method, dict[str, float]]:
+    """The groups of `fresh`, what they rest on, and the silhouettes that decided it where the known classes could not."""
+    groups = group_pile(known, labels, fresh, k, plain=trial.plain, seed=seed)
+    if trial.plain or not trained:
+        return groups, "plain" if trial.plain else "learned", {}
+    # known classes that were learned are found either way, and decide nothing
+    plain = group_pile(known, labels, fresh, k, plain=True, seed=seed)
+    if groups.linked and are_clearer(fresh, groups, plain):
+        return groups, "learned", {}
+    apart = how_apart(fresh, groups, plain, seed=seed)
+    return (plain, "plain", apart) if apart["plain"] > apart["learned"] else (groups, "learned", apart)
 
 
 def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, pile_kind: str) -> Tensor:
@@ -207,107 +192,6 @@ def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, pile_kind: str) -> 
     if (labels < 0).any() or (torch.bincount(labels) == 0).any():
         raise InputError("Known classes must be numbered 0, 1, 2, ... without a gap.")
     return labels
-
-
-# ------------------------------------------------------------------------------------------------ known problems
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """What treating known classes as new ones shows."""
-
-    plain: bool
-    problems: tuple[KnownProblem, ...]
-    report: dict[str, Any] | None
-    scores: dict[str, float]
-    notes: tuple[str, ...] = ()
-
-
-def _try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> _Trial:
-    """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?"""
-    n_known = number_of_classes(labels)
-    if n_known < 3:
-        return _Trial(False, (), None, {})
-    generator = torch.Generator().manual_seed(seed)
-    problems: list[KnownProblem] = []
-    accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
-    n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
-    for number, order in enumerate(_orders(n_known, n_probes, generator)):
-        place = torch.argsort(order).to(labels.device)[labels]
-        few = _few(place, generator)
-        old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
-        truth = place[new] - (n_known - n_probes)
-        found = group_pile(known[old], place[old], known[new], n_probes, seed=seed + number)
-        plain = kmeans(known[new], n_probes, restarts=PLAIN_RESTARTS, seed=seed + number).labels
-        accuracy["learned"].append(_matched(truth, found.labels))
-        accuracy["plain"].append(_matched(truth, plain))
-        right = majority_right(found.labels, truth, n_probes)
-        problems.append(KnownProblem(found.votes, right, accuracy["learned"][-1], _matched(plain, found.labels)))
-    scores = {name: sum(values) / len(values) for name, values in accuracy.items()}
-    # each problem is judged by what the others teach
-    judged = [
-        calibrate(problems[:i] + problems[i + 1 :], p.votes, p.agreement).apply(p.votes).amax(1)
-        for i, p in enumerate(problems)
-    ]
-    how = f"{len(problems)} problems with {n_probes} of the {n_known} known classes taken for new, each judged by the others"
-    report = reliability(torch.cat(judged), torch.cat([p.right for p in problems]), how)
-    plain_is_better = _clearly_better(accuracy["plain"], accuracy["learned"])
-    notes = ("Plain k-means does better on the known classes, so its groups are taken.",) if plain_is_better else ()
-    return _Trial(plain_is_better, tuple(problems), report, scores, notes)
-
-
-def _calibration_of_new(
-    trial: _Trial, pile: Tensor, groups: Grouping, seed: int, *, plain: bool
-) -> tuple[Calibration, float | None]:
-    """What the votes for the groups of `pile` mean, and how far plain k-means agrees with them where that was asked."""
-    if plain:  # it would agree with itself
-        return fit_calibration([(p.votes, p.right) for p in trial.problems]) if trial.problems else Calibration(), None
-    k = groups.votes.shape[1]
-    agreement = _matched(kmeans(pile, k, restarts=PLAIN_RESTARTS, seed=seed).labels, groups.labels)
-    if not trial.problems:
-        return Calibration(power_for(log_odds(agreement), groups.votes)), agreement
-    return calibrate(trial.problems, groups.votes, agreement), agreement
-
-
-def _unvouched(n_known: int, agreement: float | None) -> str:
-    """What probabilities rest on where known classes are too few for a known problem."""
-    taught = f"With {n_known} known class{'es' if n_known > 1 else ''}" if n_known else "Without known classes"
-    rest = (
-        "rest on how far two ways of grouping agree"
-        if agreement is not None
-        else "are the votes of repeated runs as they are"
-    )
-    return f"{taught} the probabilities {rest}; nothing can vouch for them."
-
-
-def _matched(first: Tensor, second: Tensor) -> float:
-    return cluster_accuracy(first.cpu().numpy(), second.cpu().numpy())
-
-
-def _orders(n_known: int, n_probes: int, generator: torch.Generator) -> list[Tensor]:
-    """Orders of the known classes of which the last `n_probes` are taken for new, another choice each time."""
-    orders: dict[frozenset[int], Tensor] = {}
-    for _ in range(20 * PROBE_PROBLEMS):
-        order = torch.randperm(n_known, generator=generator)
-        orders.setdefault(frozenset(order[-n_probes:].tolist()), order)
-        if len(orders) == PROBE_PROBLEMS:
-            break
-    return list(orders.values())
-
-
-def _clearly_better(first: list[float], second: list[float]) -> bool:
-    gain = torch.tensor(first, dtype=torch.float64) - torch.tensor(second, dtype=torch.float64)
-    error = gain.std().item() / len(gain) ** 0.5
-    return bool(gain.mean().item() > max(WORSE, 2 * error))
-
-
-def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """bool (n,): at most `PROBE_IMAGES` of every class."""
-    keep = torch.zeros_like(labels, dtype=torch.bool)
-    for label in range(int(labels.max()) + 1):
-        members = (labels == label).nonzero()[:, 0]
-        keep[members[torch.randperm(len(members), generator=generator).to(labels.device)[:PROBE_IMAGES]]] = True
-    return keep
 
 
 # ------------------------------------------------------------------------------------------------ probabilities
@@ -350,6 +234,13 @@ def _joint(
     known = known_calibration.apply(soft_answer(points, centres[:n_known]))
     side = is_old[:, None].to(new)
     return torch.cat([side * known, (1 - side) * new], 1)
+
+
+def _doubt(likely: Tensor, rows: Tensor) -> float:
+    """How much to take from probabilities (m, c) of a model, so that on average it is as sure of the pile as `rows` are."""
+    sure = likely.amax(1).mean().item()
+    doubt = max(0.0, sure - rows.amax(1).mean().item()) / max(sure - 1 / likely.shape[1], 1e-6)
+    return min(1.0, doubt)
 
 
 def _less_sure(rows: Tensor, is_old: Tensor, old: OldImages, n_known: int) -> Tensor:

@@ -1,0 +1,131 @@
+"""Known classes treated as new ones: whether learning from the others helps to group them, and what votes mean there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autonovel.maths.confidence import (
+    Calibration,
+    KnownProblem,
+    calibrate,
+    fit_calibration,
+    log_odds,
+    majority_right,
+    power_for,
+    reliability,
+)
+from autonovel.maths.grouping import Grouping, group_pile
+from autonovel.maths.kmeans import kmeans
+from autonovel.maths.known_space import number_of_classes
+from autonovel.maths.metrics import cluster_accuracy
+
+PROBE_PROBLEMS = 10
+PLAIN_RESTARTS = 5
+"""Of plain k-means, with which the groups are compared."""
+PROBE_IMAGES = 300
+"""Images of a known class that take part in a known problem, at most."""
+WORSE = 0.01
+"""By how much plain k-means must be more accurate on known problems before its answer is taken instead; and by more than
+twice the standard error of the difference, lest chance decide."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What treating known classes as new ones shows."""
+
+    plain: bool
+    problems: tuple[KnownProblem, ...]
+    report: dict[str, Any] | None
+    scores: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+
+def try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> Trial:
+    """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?"""
+    n_known = number_of_classes(labels)
+    if n_known < 3:
+        return Trial(False, (), None, {})
+    generator = torch.Generator().manual_seed(seed)
+    problems: list[KnownProblem] = []
+    accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
+    n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
+    for number, order in enumerate(_orders(n_known, n_probes, generator)):
+        place = torch.argsort(order).to(labels.device)[labels]
+        few = _few(place, generator)
+        old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
+        truth = place[new] - (n_known - n_probes)
+        found = group_pile(known[old], place[old], known[new], n_probes, seed=seed + number)
+        plain = kmeans(known[new], n_probes, restarts=PLAIN_RESTARTS, seed=seed + number).labels
+        accuracy["learned"].append(_matched(truth, found.labels))
+        accuracy["plain"].append(_matched(truth, plain))
+        right = majority_right(found.labels, truth, n_probes)
+        problems.append(KnownProblem(found.votes, right, accuracy["learned"][-1], _matched(plain, found.labels)))
+    scores = {name: sum(values) / len(values) for name, values in accuracy.items()}
+    # each problem is judged by what the others teach
+    judged = [
+        calibrate(problems[:i] + problems[i + 1 :], p.votes, p.agreement).apply(p.votes).amax(1)
+        for i, p in enumerate(problems)
+    ]
+    how = f"{len(problems)} problems with {n_probes} of the {n_known} known classes taken for new, each judged by the others"
+    report = reliability(torch.cat(judged), torch.cat([p.right for p in problems]), how)
+    plain_is_better = _clearly_better(accuracy["plain"], accuracy["learned"])
+    notes = ("Plain k-means does better on the known classes, so its groups are taken.",) if plain_is_better else ()
+    return Trial(plain_is_better, tuple(problems), report, scores, notes)
+
+
+def calibration_of_new(
+    trial: Trial, pile: Tensor, groups: Grouping, seed: int, *, plain: bool
+) -> tuple[Calibration, float | None]:
+    """What the votes for the groups of `pile` mean, and how far plain k-means agrees with them where that was asked."""
+    if plain:  # it would agree with itself
+        return fit_calibration([(p.votes, p.right) for p in trial.problems]) if trial.problems else Calibration(), None
+    k = groups.votes.shape[1]
+    agreement = _matched(kmeans(pile, k, restarts=PLAIN_RESTARTS, seed=seed).labels, groups.labels)
+    if not trial.problems:
+        return Calibration(power_for(log_odds(agreement), groups.votes)), agreement
+    return calibrate(trial.problems, groups.votes, agreement), agreement
+
+
+def unvouched(n_known: int, agreement: float | None) -> str:
+    """What probabilities rest on where known classes are too few for a known problem."""
+    taught = f"With {n_known} known class{'es' if n_known > 1 else ''}" if n_known else "Without known classes"
+    rest = (
+        "rest on how far two ways of grouping agree"
+        if agreement is not None
+        else "are the votes of repeated runs as they are"
+    )
+    return f"{taught} the probabilities {rest}; nothing can vouch for them."
+
+
+def _matched(first: Tensor, second: Tensor) -> float:
+    return cluster_accuracy(first.cpu().numpy(), second.cpu().numpy())
+
+
+def _orders(n_known: int, n_probes: int, generator: torch.Generator) -> list[Tensor]:
+    """Orders of the known classes of which the last `n_probes` are taken for new, another choice each time."""
+    orders: dict[frozenset[int], Tensor] = {}
+    for _ in range(20 * PROBE_PROBLEMS):
+        order = torch.randperm(n_known, generator=generator)
+        orders.setdefault(frozenset(order[-n_probes:].tolist()), order)
+        if len(orders) == PROBE_PROBLEMS:
+            break
+    return list(orders.values())
+
+
+def _clearly_better(first: list[float], second: list[float]) -> bool:
+    gain = torch.tensor(first, dtype=torch.float64) - torch.tensor(second, dtype=torch.float64)
+    error = gain.std().item() / len(gain) ** 0.5
+    return bool(gain.mean().item() > max(WORSE, 2 * error))
+
+
+def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """bool (n,): at most `PROBE_IMAGES` of every class."""
+    keep = torch.zeros_like(labels, dtype=torch.bool)
+    for label in range(int(labels.max()) + 1):
+        members = (labels == label).nonzero()[:, 0]
+        keep[members[torch.randperm(len(members), generator=generator).to(labels.device)[:PROBE_IMAGES]]] = True
+    return keep
