@@ -105,6 +105,9 @@ def _conditions(own: Sequence[Row], rows: Sequence[str], there: set[str]) -> str
             for row in own
         )
         said.append(f"Measured: {'; '.join(ways)}.")
+        said += [
+            f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(row["note"] for row in own if row.get("note"))
+        ]
     missing = [row for row in rows if row not in there]
     if missing:
         said.append(f"Not measured here yet: {', '.join(f'`{row}`' for row in missing)}.")

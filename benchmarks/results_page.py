@@ -110,13 +110,16 @@ def runs_table(rows: Iterable[Row]) -> str:
 
 
 def notes(rows: Iterable[Row]) -> str:
-    """What was noted about the conditions, once per group."""
-    lines = dict.fromkeys(
-        f"- {what(row)}, {row.get('commit')}: {re.sub(r'; whole command .*', '', row['note'])}"
-        for row in rows
-        if row.get("note")
+    """What was noted about the conditions, once for all rows that share it."""
+    sharers: dict[tuple[object, str], dict[str, None]] = {}
+    for row in rows:
+        if row.get("note"):
+            said = re.sub(r"; whole command .*", "", row["note"])
+            sharers.setdefault((row.get("commit"), said), {})[row.get("alphabet") or what(row)] = None
+    return "\n".join(
+        f"- {'; '.join(names) if len(names) < 4 else f'{len(names)} rows'}, {commit}: {said}"
+        for (commit, said), names in sharers.items()
     )
-    return "\n".join(lines)
 
 
 def estimates_table(rows: Sequence[Row]) -> str:
@@ -140,7 +143,7 @@ def estimates_table(rows: Sequence[Row]) -> str:
 
 
 def alphabets_table(rows: Sequence[Row]) -> str:
-    """OmniGlot: means over its alphabets, for each time that it was run."""
+    """OmniGlot: means over its alphabets and how well they were counted, for each time that it was run."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(name) for name in ("commit", "preset", "seed", "device")), []).append(row)
@@ -158,7 +161,7 @@ def _alphabets(rows: Sequence[Row]) -> str:
         *([f"k-means after `{stage}`", spread(values)] for stage, values in kmeans.items()),
     ]
     about = f"{len(rows)} alphabets, seed {rows[0]['seed']}, {rows[0]['device']}, commit {rows[0]['commit']}; ± over alphabets."
-    return about + "\n\n" + table(["", "ACC"], lines)
+    return "\n\n".join([about, table(["", "ACC"], lines), estimates_table(rows)])
 
 
 def rounds_table(rows: Sequence[Row]) -> str:
@@ -200,7 +203,7 @@ def section(name: str, rows: Sequence[Row]) -> str:
         (lambda row: "acc_new" in row, runs_table),
         (lambda row: "acc_true" in row, alphabets_table),
         (lambda row: "acc_before" in row, rounds_table),
-        (lambda row: "estimates" in row, estimates_table),
+        (lambda row: "estimates" in row and "acc_true" not in row, estimates_table),
     ]
     parts = [f"### [{name}.jsonl](../results/{name}.jsonl)"]
     for belongs, show in kinds:

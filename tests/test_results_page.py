@@ -60,13 +60,23 @@ def test_errors_of_an_estimate_are_counted_by_hand(page: ModuleType) -> None:
 
 def test_each_run_over_the_alphabets_has_a_table_of_its_own(page: ModuleType) -> None:
     row = {"acc_true": 0.9, "acc_estimated": 0.8, "estimator": "text", "seed": 0, "device": "X", "commit": "abc"}
+    row |= {"n_true": 5, "estimates": {"text": {"n_new": 3, "interval": [2, 6]}}}
     before = row | {"kmeans": {"pretrain": 0.7, "supervised": 0.6}}
     after = row | {"kmeans": {"pretrain": 0.8}, "commit": "def", "acc_estimated": None}
     first, second = page.alphabets_table([before, after, before]).split("1 alphabets")
     assert "2 alphabets, seed 0, X, commit abc" in first
     assert "| k-means after `supervised` | 60.0 ± 0.0 |" in first
+    assert "| `text` | 2 | 2.00 | 2 of 2 |" in first
     assert "supervised" not in second
     assert "| number estimated (`text`) | – |" in second
+    assert "| `text` | 1 | 2.00 | 1 of 1 |" in second
+
+
+def test_rows_that_share_their_conditions_share_a_line(page: ModuleType) -> None:
+    rows = [{"recipe": "best", "note": "shared", "commit": "abc", "run": f"run-{letter}"} for letter in "abcd"]
+    assert page.notes(rows) == "- 4 rows, abc: shared"
+    assert page.notes(rows[:2]).count("run-") == 2
+    assert page.notes([*rows, rows[0] | {"note": "alone"}]).splitlines()[1].endswith("abc: alone")
 
 
 def test_the_text_around_the_tables_stays(page: ModuleType, tmp_path: Path) -> None:
