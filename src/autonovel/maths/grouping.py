@@ -174,6 +174,19 @@ def are_clearer(pile: Tensor, learned: Grouping, plain: Grouping) -> bool:
     return ours < CLEARER * theirs
 
 
+def clearer_groups(
+    labelled: Tensor, labels: Tensor, pile: Tensor, others: Tensor, k: int, *, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """`k` groups (m,) of `pile`, and for each of `others` (h, m) whether clearly fewer links to neighbours leave these groups.
+
+    For the rest see :func:`group_pile`.
+    """
+    found = group_pile(labelled, labels, pile, k, seed=seed, runs=0)
+    near = neighbours(unit(pile @ found.matrix))
+    ours = leaving(near, found.labels, k)
+    return found.labels, torch.tensor([ours < CLEARER * leaving(near, other, k) for other in others])
+
+
 def soft_answer(points: Tensor, centres: Tensor, sharpness: float = SHARPNESS) -> Tensor:
     """(n, k): softmax over the similarity to each centre."""
     return (sharpness * points @ centres.T).softmax(1)

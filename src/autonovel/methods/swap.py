@@ -16,6 +16,8 @@ from autonovel.data.loader import Batch
 from autonovel.errors import InputError, option
 from autonovel.maths.cluster_graph import merged, merging_order
 from autonovel.maths.contrastive import is_filled, push
+from autonovel.maths.grouping import clearer_groups
+from autonovel.maths.known_space import components
 from autonovel.maths.losses import (
     balanced_targets,
     crossed_entropy,
@@ -34,6 +36,7 @@ from autonovel.settings import Augment
 
 _LIMITS: Limits = (
     ("parts", 1, math.inf, "be at least 1"),
+    ("regroups", 0, math.inf, "be at least 0"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
@@ -60,6 +63,11 @@ class Swapped(JointObjective):
         if swap.views < 2:
             raise InputError(f"{option('joint.swap.views')} must be at least 2: each view predicts the other.")
         check_limits(swap, "joint.swap", _LIMITS)
+        if swap.regroups and swap.parts > 1:
+            raise InputError(
+                f"{option('joint.swap.regroups')} and {option('joint.swap.parts')} are two ways to find classes of different "
+                "sizes; give one of them."
+            )
         if swap.queue and swap.queue < self.settings.batch:
             raise InputError(
                 f"{option('joint.swap.queue')} is {swap.queue}; it must be 0 or at least as long as a batch "
@@ -87,11 +95,46 @@ class Swapped(JointObjective):
             parts=parts,
         )
         net.add_head(kind, spec)
-        if swap.prior_rate:
+        if swap.prior_rate or (swap.regroups and kind == "new"):
             self.register_buffer(f"prior_{kind}", torch.full((swap.heads, clusters), 1 / clusters))
         if swap.queue:
             self.register_buffer(f"queue_{kind}", torch.zeros(swap.queue, swap.heads, clusters))
             self.register_buffer(f"written_{kind}", torch.zeros((), dtype=torch.int64))
+
+    def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
+        """Look for groups of different sizes, if that is wanted and it is time."""
+        super().start_epoch(net, look, epoch)
+        times, epochs = self.settings.swap.regroups, self.settings.epochs
+        if epoch in {turn * epochs // times for turn in range(times)}:
+            self._regroup(net, look)
+
+    @torch.no_grad()
+    def _regroup(self, net: Net, look: Look) -> None:
+        """Where groups of the features are clearer than the clusters of a head, start these again from them, with their sizes.
+
+        Clusters of one size cut large classes, and training makes them surer of it; the features keep the classes apart all the
+        same. The heads with more clusters stay: a large class may have more of them.
+        """
+        head = net.heads["new"]
+        assert isinstance(head, ProjectedHeads)
+        device = head.weight.device
+        labelled, free = torch.nonzero(look.labels >= 0).flatten(), self._new_images(look)
+        known, pile = (look.features(index).to(device) for index in (labelled, free))
+        own = torch.cat([head(some).argmax(2) for some in pile.split(AT_ONCE)], 1)
+        places, labels = components(known, pile), look.labels[labelled].to(device)
+        groups, clearer = clearer_groups(places[0], labels, places[1], own, self._n_new, seed=look.seed)
+        clearer = clearer.to(device)
+        head.start_from(pile, groups, clearer)
+        sizes = torch.bincount(groups, minlength=self._n_new)
+        prior = self.get_buffer("prior_new")
+        prior.copy_(torch.where(clearer[:, None], sizes / sizes.sum(), prior))
+
+    def _new_images(self, look: Look) -> Tensor:
+        """Where the images of the pile are that are not taken for known classes."""
+        free = look.labels < 0
+        if self._pile != "new":
+            free &= self.taken_for.cpu() < 0
+        return torch.nonzero(free).flatten()
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Those in full size, then the small ones."""
@@ -153,7 +196,7 @@ class Swapped(JointObjective):
     def _targets(self, kind: str, scores: list[Tensor], mask: Tensor) -> list[Tensor]:
         """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
         swap = self.settings.swap
-        prior = self.get_buffer(f"prior_{kind}") if swap.prior_rate else None
+        prior: Tensor | None = getattr(self, f"prior_{kind}", None)
         found = []
         for view in scores[: swap.views]:
             cosines, rows = self._cosines(view), mask
@@ -218,11 +261,9 @@ class Swapped(JointObjective):
     @torch.no_grad()
     def _put_together(self, net: Net, look: Look) -> None:
         """In every head, merge the parts between which most images of the pile lie, until as many are left as classes."""
-        head, free = net.heads["new"], look.labels < 0
+        head = net.heads["new"]
         assert isinstance(head, ProjectedHeads)
-        if self._pile != "new":
-            free &= self.taken_for.cpu() < 0
-        features = look.features(torch.nonzero(free).flatten()).to(head.weight.device)
+        features = look.features(self._new_images(look)).to(head.weight.device)
         said = torch.cat([head.of_parts(some).softmax(2) for some in features.split(AT_ONCE)], 1)
         groups = [merged(merging_order(one), self._n_new).unique(return_inverse=True)[1] for one in said]
         head.put_together(torch.stack(groups).to(head.weight.device))

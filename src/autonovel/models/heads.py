@@ -176,10 +176,21 @@ class ProjectedHeads(PerView):
 
     def of_parts(self, x: Tensor, views: int = 1) -> Tensor:
         """The scores of the parts of every head, (heads, n, parts of all classes)."""
+        return cosines(self._projected(x, views), self.classes) / self.temperature
+
+    def _projected(self, x: Tensor, views: int = 1) -> Tensor:
         heads, hidden, _ = self.weight.shape
         h = self.hidden(x, views).view(x.shape[0], heads, hidden).transpose(0, 1)
-        projected = torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
-        return cosines(projected, self.classes) / self.temperature
+        return torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
+
+    @torch.no_grad()
+    def start_from(self, x: Tensor, groups: Tensor, which: Tensor, at_once: int = 4096) -> None:
+        """Turn the classes of some heads, bool (heads,), to the middles of these groups (n,) of features (n, d)."""
+        middles = torch.zeros_like(self.classes)
+        for some, own in zip(x.split(at_once), groups.split(at_once), strict=True):
+            middles.index_add_(1, own, F.normalize(self._projected(some).float(), dim=2))
+        turned = F.normalize(middles, dim=2) * self.classes.norm(dim=2, keepdim=True)
+        self.classes.copy_(torch.where(which[:, None, None], turned, self.classes))
 
 
 def _mlp(spec: HeadSpec) -> nn.Module:
