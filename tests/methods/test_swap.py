@@ -250,6 +250,84 @@ def test_parts_that_the_same_images_could_be_in_become_one_class() -> None:
     assert set(group.tolist()) == set(range(N_NEW))
 
 
+# ---- groups of the features in place of clusters
+
+
+class Blobs:
+    """Features of three known classes, and of four new ones that have 120, 60, 40 and 30 images."""
+
+    seed = 0
+
+    def __init__(self, n_features: int) -> None:
+        sizes = torch.tensor([50, 50, 50, 120, 60, 40, 30])
+        self.classes = torch.arange(7).repeat_interleave(sizes)
+        self.labels = torch.where(self.classes < N_KNOWN, self.classes, -1)
+        noise = torch.Generator().manual_seed(0)
+        middles = 3 * torch.randn(7, n_features, generator=noise)
+        self.values = (middles[self.classes] + 0.3 * torch.randn(len(self.classes), n_features, generator=noise)).relu()
+        self.shares = sizes[N_KNOWN:] / sizes[N_KNOWN:].sum()
+
+    def features(self, index: Tensor) -> Tensor:
+        return self.values[index]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_clusters_start_again_from_groups_that_are_clearer(known: bool) -> None:
+    net, method = prepared(n_known=N_KNOWN if known else 0, regroups=2)
+    net.eval()
+    look, head = Blobs(net.n_features), net.heads["new"]
+    if not known:
+        keep = look.classes >= N_KNOWN
+        look.classes, look.labels, look.values = look.classes[keep], look.labels[keep], look.values[keep]
+    pile, truth = look.values[look.labels < 0], look.classes[look.labels < 0] - N_KNOWN
+    before = head.classes.detach().clone()
+    method.start_epoch(net, look, 1)  # not yet: the turns are before the first epoch and half-way
+    assert torch.equal(head.classes, before)
+    method.start_epoch(net, look, 0)
+    norms = [classes.norm(dim=2) for classes in (head.classes, before)]
+    torch.testing.assert_close(*norms)
+    for own, prior in zip(head(pile).argmax(2), method.get_buffer("prior_new"), strict=True):
+        names = torch.stack([own[truth == group].mode().values for group in range(N_NEW)])
+        assert sorted(names.tolist()) == list(range(N_NEW))  # every class has a cluster
+        assert (names[truth] == own).float().mean() > 0.95
+        torch.testing.assert_close(prior[names], look.shares)
+
+
+def test_clusters_that_are_as_clear_stay() -> None:
+    net, method = prepared(regroups=2)
+    look, head = Blobs(net.eval().n_features), net.heads["new"]
+    method.start_epoch(net, look, 0)
+    with torch.no_grad():
+        assert (
+            len({*zip(*(row.tolist() for row in head(look.values[look.labels < 0]).argmax(2)), strict=True)}) == N_NEW
+        )
+    started = head.classes.detach().clone()
+    method.start_epoch(net, look, method.settings.epochs // 2)
+    assert torch.equal(head.classes, started)
+
+
+def test_targets_aim_at_the_sizes_of_the_groups() -> None:
+    net, method = prepared(regroups=1)
+    assert method.state_dict().keys() == {"prior_new"}
+    plain = step(net, method)
+    assert torch.equal(plain["over"], step(*prepared())["over"])
+    method.get_buffer("prior_new").copy_(torch.tensor([0.7, 0.1, 0.1, 0.1]).expand(2, -1))
+    moved = step(net, method)
+    assert not torch.allclose(moved["new"], plain["new"])
+    scores, log_p = said(net, method, "new")
+    prior = method.get_buffer("prior_new")
+    targets = [balanced_targets(view * 0.1, MIXED < 0, epsilon=0.05, iterations=3, prior=prior) for view in scores]
+    np.testing.assert_allclose(moved["new"].detach(), cross_entropy(log_p, targets), rtol=1e-4)
+
+
+def test_too_few_images_are_left_as_they_are() -> None:
+    net, method = prepared(regroups=1)
+    look, before = Blobs(net.n_features), net.heads["new"].classes.detach().clone()
+    look.labels[(look.labels < 0).nonzero()[2 * N_NEW - 1 :]] = 0
+    method.start_epoch(net.eval(), look, 0)
+    assert torch.equal(net.heads["new"].classes, before)
+
+
 # ---- everything at once
 
 
@@ -289,10 +367,18 @@ def test_what_is_remembered_is_in_the_state() -> None:
         ({"mean_entropy": float("nan")}, "mean-entropy"),
         ({"divergence_bound": 8.0}, "divergence-bound"),
         ({"queue": 5}, "queue"),
+        ({"regroups": -1}, "regroups"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float], flag: str) -> None:
     _, method = prepared()
     method.settings = replace(method.settings, swap=replace(method.settings.swap, **settings))
     with pytest.raises(InputError, match=f"--joint.swap.{flag} is"):
+        method.check((SIZE, SIZE, 3))
+
+
+def test_two_ways_to_sizes_are_refused() -> None:
+    _, method = prepared()
+    method.settings = replace(method.settings, swap=replace(method.settings.swap, regroups=2, parts=2))
+    with pytest.raises(InputError, match="--joint.swap.regroups and --joint.swap.parts are two ways"):
         method.check((SIZE, SIZE, 3))

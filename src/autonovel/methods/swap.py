@@ -44,6 +44,8 @@ _LIMITS: Limits = (
     ("view_divergence", 0.0, math.inf, "be at least 0"),
     ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
 )
+SAMPLE = 10_000
+"""Images of each kind, labelled and new, in whose features groups are looked for."""
 AT_ONCE = 4096
 """Images that pass through the heads together when parts are put together."""
 
@@ -118,8 +120,11 @@ class Swapped(JointObjective):
         head = net.heads["new"]
         assert isinstance(head, ProjectedHeads)
         device = head.weight.device
-        labelled, free = torch.nonzero(look.labels >= 0).flatten(), self._new_images(look)
-        known, pile = (look.features(index).to(device) for index in (labelled, free))
+        labelled, free = (_some(index) for index in (torch.nonzero(look.labels >= 0).flatten(), self._new_images(look)))
+        if len(free) < 2 * self._n_new:
+            return
+        pile = look.features(free).to(device)
+        known = look.features(labelled).to(device) if len(labelled) else pile[:0]
         own = torch.cat([head(some).argmax(2) for some in pile.split(AT_ONCE)], 1)
         places, labels = components(known, pile), look.labels[labelled].to(device)
         groups, clearer = clearer_groups(places[0], labels, places[1], own, self._n_new, seed=look.seed)
@@ -274,6 +279,11 @@ def _joined(known: list[Tensor] | None, scores: list[Tensor]) -> list[Tensor]:
     if known is None:
         return scores
     return [torch.cat([k.expand(len(s), -1, -1), s], 2) for k, s in zip(known, scores, strict=True)]
+
+
+def _some(index: Tensor) -> Tensor:
+    """At most `SAMPLE` of these, evenly spread."""
+    return index[:: -(-len(index) // SAMPLE)] if len(index) > SAMPLE else index
 
 
 def _part_of(augment: Augment, area: tuple[float, float]) -> Augment:
