@@ -268,7 +268,10 @@ def mixed(features: Tensor, labels: Tensor, known: Tensor, args: argparse.Namesp
             found.setdefault(kind, []).append(row)
         names = ("share", "estimated", "leak", "says_mixed", "old_as_old", "new_as_old", "new_acc", "new_acc_unmixed")
         for kind, rows in found.items():
-            means = dict(zip(names, np.mean(rows, 0).round(3).tolist(), strict=True))
+            means = {
+                name: None if np.isnan(mean) else mean
+                for name, mean in zip(names, np.mean(rows, 0).round(3).tolist(), strict=True)
+            }
             yield {"kind": kind, "hidden": hide, "problems": len(rows), **means}
 
 

@@ -70,7 +70,7 @@ def predict(
     # a GPU computes most features as fast as a disk would give them
     kept = None if mode.device.type == "cuda" else (Path(cache) if cache is not None else user_cache()) / "features"
     trained = restore(run, mode, kept)
-    pile = _open(run, images, mode.device, shown)
+    pile = _open(run, images, trained, shown)
     recorded, every = _recorded(run, pile), range(len(pile.ids))
     further = [row for row in every if row not in recorded] if recorded else every
     found = Predictions()
@@ -135,9 +135,9 @@ class _Pile(Protocol):
         """Refuses what was unusable as a whole, so many having been used; else sentences that the user should see."""
 
 
-def _open(run: Run, images: Any, device: torch.device, reporter: Reporter) -> _Pile:
+def _open(run: Run, images: Any, trained: Trained, reporter: Reporter) -> _Pile:
     shape = height, _, channels = tuple(run.config["run"]["data"]["shape"])
-    at_once = max(1024, images_at_once(device, height))
+    at_once = max(1024, images_at_once(trained.mode.device, trained.size or height))
     if isinstance(images, np.ndarray) and len(images) and images.dtype == np.uint8 and images.shape[1:] == shape:
         return _Array(images, _Numbered(len(images)), at_once)
     if isinstance(images, ImageSet) and images.images.shape[1:] == shape:
@@ -158,7 +158,7 @@ class _Numbered(Sequence[str]):
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, position: Any) -> Any:
+    def __getitem__(self, position: int) -> str:  # type: ignore[override]  # nobody asks for a slice
         return name_of_item("unlabelled", range(self._n)[position])
 
 

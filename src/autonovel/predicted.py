@@ -86,7 +86,7 @@ class Predictions(Sequence[Predicted]):
         return self._columns.rows()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
+        return isinstance(other, list | Predictions) and list(self) == list(other)
 
     def __repr__(self) -> str:
         return f"Predictions({list(self)!r})"

@@ -327,7 +327,7 @@ def _digits(preset: str) -> Recipe:
             schedule="cosine",
             warmup=2,
             incremental=True,
-            swap=Swap(heads=4, hidden=64, projection=64, regroups=10),
+            swap=Swap(heads=4, hidden=64, projection=64, regroups=9),
             augment=vary,
         ),
     )

@@ -260,7 +260,7 @@ class Swap:
     prior_rate: float = 0.0
     """How far each step moves the sizes that targets aim at towards the mean prediction; 0 keeps them equal."""
     regroups: int = 0
-    """How often, first before training, the clusters of a head start again from groups in the features, and targets aim at the
+    """How often, evenly over the epochs, the clusters of a head start again from groups in the features, and targets aim at the
     sizes of these: wherever the groups are clearer than the clusters, as with classes of different sizes."""
     mean_entropy: float = 0.0
     """Weight of a loss that is lowest where the mean prediction uses all clusters equally; for balance below 1."""

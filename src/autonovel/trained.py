@@ -111,13 +111,19 @@ def answer_together(
     ``progress`` is told how many of how many images are done.
     """
     index = np.arange(len(images.labels)) if index is None else index
-    world, n, size = mode.world, len(index), images_at_once(mode.device, images.side)
+    world, n, size = mode.world, len(index), _part_size(net, images, mode)
     if not world.several or n < world.size:
         return answer(net, images.chunks(index, size), mode, cache, progress and (lambda done: progress(done, n)))
     rows = index[world.rows(n)]
     part = answer(net, images.chunks(rows, size), mode, cache, progress and (lambda done: progress(done, len(rows))))
     new = None if part.new is None else world.join_rows(part.new, n)
     return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
+
+
+def _part_size(net: Net | Consensus, images: Images, mode: Mode) -> int:
+    """Images of a part; where features are computed once and kept, those who compute them divide it further."""
+    keeps = isinstance(net, Net) and bool(net.identity)
+    return 1024 if keeps else images_at_once(mode.device, images.side)
 
 
 @torch.no_grad()
@@ -153,7 +159,7 @@ class Trained:
     def answers(self, images: ImageSet) -> Answers:
         """What the network says of images of any size."""
         shown = put_on(self.mode.device, images, size=self.size)
-        parts = shown.chunks(size=images_at_once(self.mode.device, shown.side))
+        parts = shown.chunks(size=_part_size(self.net, shown, self.mode))
         return answer(self.net, parts, self.mode, self.cache)
 
     def scores(self, parts: Iterable[npt.NDArray[np.uint8]]) -> Iterator[Scores]:

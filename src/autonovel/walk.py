@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,8 @@ from autonovel.settle import is_pretrained
 from autonovel.stages import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
 from autonovel.trained import Answers, Trained, answer_together, said_by_heads
 from autonovel.verdict import Verdict, judge_pile, read_pile_answer, write_pile_answer
+
+T = TypeVar("T")
 
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
@@ -363,3 +365,7 @@ class _Look:
         """Features (m, d) of these images, in evaluation mode."""
         job, tell = self._job, self._job.reporter.counter("looking at the images")
         return answer_together(self._net, self._images, job.mode, index.numpy(), job.cache, tell).features
+
+    def agreed(self, decide: Callable[[], T]) -> T:
+        """What the first process decides, for all of them."""
+        return self._job.mode.world.from_first(decide)

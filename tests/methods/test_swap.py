@@ -1,7 +1,9 @@
 """The settings of swapped prediction: off they change nothing; on, each is told slowly, and what is remembered is kept."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from autonovel.models.net import Net, build
 from autonovel.settings import Augment, Joint, Model, Recipe, Swap
 from tests.tiny import joint_method, known_classes
 
-N_KNOWN, N_NEW, SIZE = 3, 4, 8
+N_KNOWN, N_NEW, SIZE, EPOCHS = 3, 4, 8, 12
 MIXED = torch.tensor([0, 1, 2, 0, 1, -1, -1, -1, -1, -1])
 ONLY_KNOWN, ONLY_NEW = MIXED.clamp(min=1), torch.full((10,), -1)
 KEY = torch.tensor(4711)
@@ -31,7 +33,7 @@ def prepared(*, n_known: int = N_KNOWN, **settings: float) -> tuple[Net, Method]
     swap = replace(Swap(heads=2, hidden=12, projection=8), **settings)
     recipe = Recipe(
         model=Model(width=4, head="cosine"),
-        joint=Joint(objective="swap", batch=10, swap=swap, augment=Augment("mixed", pad=2, jitter=0.3)),
+        joint=Joint(objective="swap", epochs=EPOCHS, batch=10, swap=swap, augment=Augment("mixed", pad=2, jitter=0.3)),
     )
     with seeded(0):
         net = build(recipe.model, channels=3, size=SIZE)
@@ -233,6 +235,10 @@ def test_parts_that_the_same_images_could_be_in_become_one_class() -> None:
     class Eye:
         labels, seed = torch.tensor([0, -1, -1, 1] * 100), 0
 
+        @staticmethod
+        def agreed(decide: Callable[[], Any]) -> Any:
+            return decide()
+
         def features(self, index: Tensor) -> Tensor:
             assert (self.labels[index] < 0).all()
             return net.eval().features(torch.rand(len(index), 3, SIZE, SIZE, generator=torch.manual_seed(0)))
@@ -267,6 +273,10 @@ class Blobs:
         self.values = (middles[self.classes] + 0.3 * torch.randn(len(self.classes), n_features, generator=noise)).relu()
         self.shares = sizes[N_KNOWN:] / sizes[N_KNOWN:].sum()
 
+    @staticmethod
+    def agreed(decide: Callable[[], Any]) -> Any:
+        return decide()
+
     def features(self, index: Tensor) -> Tensor:
         return self.values[index]
 
@@ -281,9 +291,10 @@ def test_clusters_start_again_from_groups_that_are_clearer(known: bool) -> None:
         look.classes, look.labels, look.values = look.classes[keep], look.labels[keep], look.values[keep]
     pile, truth = look.values[look.labels < 0], look.classes[look.labels < 0] - N_KNOWN
     before = head.classes.detach().clone()
-    method.start_epoch(net, look, 1)  # not yet: the turns are before the first epoch and half-way
+    for epoch in (0, 1, EPOCHS // 2, EPOCHS - 1):  # the turns are after a third and two thirds of the epochs
+        method.start_epoch(net, look, epoch)
     assert torch.equal(head.classes, before)
-    method.start_epoch(net, look, 0)
+    method.start_epoch(net, look, EPOCHS // 3)
     norms = [classes.norm(dim=2) for classes in (head.classes, before)]
     torch.testing.assert_close(*norms)
     for own, prior in zip(head(pile).argmax(2), method.get_buffer("prior_new"), strict=True):
@@ -296,14 +307,36 @@ def test_clusters_start_again_from_groups_that_are_clearer(known: bool) -> None:
 def test_clusters_that_are_as_clear_stay() -> None:
     net, method = prepared(regroups=2)
     look, head = Blobs(net.eval().n_features), net.heads["new"]
-    method.start_epoch(net, look, 0)
-    with torch.no_grad():
-        assert (
-            len({*zip(*(row.tolist() for row in head(look.values[look.labels < 0]).argmax(2)), strict=True)}) == N_NEW
-        )
-    started = head.classes.detach().clone()
-    method.start_epoch(net, look, method.settings.epochs // 2)
-    assert torch.equal(head.classes, started)
+    asked = []
+
+    def agreed(decide: Callable[[], Any]) -> Any:
+        groups, clearer = decide()
+        asked.append(clearer.tolist())
+        return groups, torch.tensor([False, True])
+
+    look.agreed = agreed  # type: ignore[method-assign]
+    before = head.classes.detach().clone()
+    method.start_epoch(net, look, EPOCHS // 3)
+    assert asked == [[True, True]]
+    assert torch.equal(head.classes[0], before[0])
+    assert not torch.allclose(head.classes[1], before[1])
+    assert method.get_buffer("prior_new")[0].tolist() == [0.25] * 4
+
+
+def test_the_middles_of_groups_are_where_training_will_see_them() -> None:
+    net, method = prepared(regroups=1)
+    look, head = Blobs(net.eval().n_features), net.heads["new"]
+    method.start_epoch(net, look, EPOCHS // 2)
+    hidden = head.hidden[0](look.values)
+    torch.testing.assert_close(head.hidden[1].running_mean, hidden.mean(0), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(head.hidden[1].running_var, hidden.var(0, unbiased=False), atol=1e-4, rtol=1e-3)
+
+
+def test_a_queue_of_other_clusters_is_emptied() -> None:
+    net, method = prepared(regroups=1, queue=10)
+    method.get_buffer("written_new").fill_(7)
+    method.start_epoch(net.eval(), Blobs(net.n_features), EPOCHS // 2)
+    assert method.get_buffer("written_new") == 0
 
 
 def test_targets_aim_at_the_sizes_of_the_groups() -> None:
@@ -324,7 +357,7 @@ def test_too_few_images_are_left_as_they_are() -> None:
     net, method = prepared(regroups=1)
     look, before = Blobs(net.n_features), net.heads["new"].classes.detach().clone()
     look.labels[(look.labels < 0).nonzero()[2 * N_NEW - 1 :]] = 0
-    method.start_epoch(net.eval(), look, 0)
+    method.start_epoch(net.eval(), look, EPOCHS // 2)
     assert torch.equal(net.heads["new"].classes, before)
 
 
@@ -380,5 +413,5 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, float], flag:
 def test_two_ways_to_sizes_are_refused() -> None:
     _, method = prepared()
     method.settings = replace(method.settings, swap=replace(method.settings.swap, regroups=2, parts=2))
-    with pytest.raises(InputError, match="--joint.swap.regroups and --joint.swap.parts are two ways"):
+    with pytest.raises(InputError, match="--joint.swap.parts 2 goes with --joint.swap.regroups 0 only"):
         method.check((SIZE, SIZE, 3))

@@ -8,7 +8,7 @@ the pile is left out was never certain: each image is given to the group that mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -168,10 +168,7 @@ def are_clearer(pile: Tensor, learned: Grouping, plain: Grouping) -> bool:
 
     For groups of different sizes, which :func:`how_apart` does not do justice: a silhouette prefers them to be of one size.
     """
-    graphs = [neighbours(unit(pile @ grouping.matrix)) for grouping in (learned, plain)]
-    k = learned.votes.shape[1]
-    ours, theirs = (sum(leaving(near, grouping.labels, k) for near in graphs) for grouping in (learned, plain))
-    return ours < CLEARER * theirs
+    return bool(_clearer(pile, (learned.matrix, plain.matrix), learned.labels, plain.labels[None])[0])
 
 
 def clearer_groups(
@@ -179,12 +176,23 @@ def clearer_groups(
 ) -> tuple[Tensor, Tensor]:
     """`k` groups (m,) of `pile`, and for each of `others` (h, m) whether clearly fewer links to neighbours leave these groups.
 
-    For the rest see :func:`group_pile`.
+    Links are those of the space in which the groups were found and of the pile as it is. For the rest see :func:`group_pile`.
     """
     found = group_pile(labelled, labels, pile, k, seed=seed, runs=0)
-    near = neighbours(unit(pile @ found.matrix))
-    ours = leaving(near, found.labels, k)
-    return found.labels, torch.tensor([ours < CLEARER * leaving(near, other, k) for other in others])
+    spaces = found.matrix, torch.eye(pile.shape[1], device=pile.device)
+    return found.labels, _clearer(pile, spaces, found.labels, others)
+
+
+def _clearer(pile: Tensor, spaces: Sequence[Tensor], groups: Tensor, others: Tensor) -> Tensor:
+    """bool (h,): whether clearly fewer links leave `groups` (m,) than each of `others` (h, m), over the spaces together."""
+    graphs = [neighbours(unit(pile @ matrix)) for matrix in spaces]
+    k = int(torch.stack([groups.max(), others.max()]).max()) + 1
+
+    def share(labels: Tensor) -> float:
+        return sum(leaving(near, labels, k) for near in graphs)
+
+    ours = share(groups)
+    return torch.tensor([ours < CLEARER * share(other) for other in others])
 
 
 def soft_answer(points: Tensor, centres: Tensor, sharpness: float = SHARPNESS) -> Tensor:

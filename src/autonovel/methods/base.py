@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from autonovel.data.loader import Batch, shuffled
 from autonovel.models.net import Net
 from autonovel.settings import Recipe, Training
+
+T = TypeVar("T")
 
 Losses = dict[str, "float | list[float]"]
 """The mean of each loss over an epoch; a loss that is a vector has one value per head."""
@@ -77,6 +80,13 @@ class Look(Protocol):
 
     def features(self, index: Tensor) -> Tensor:
         """Features (m, d) of these images under the network as it is now, in evaluation mode."""
+
+    def agreed(self, decide: Callable[[], T]) -> T:
+        """What the first process decides, for all of them: a GPU may round a close decision either way.
+
+        The others wait meanwhile, so nothing may be asked there that all processes work on, such as features. What is decided
+        lies on the CPU.
+        """
 
 
 class Method(nn.Module):

@@ -64,10 +64,13 @@ class JointObjective(Method):
         labelled, unlabelled = torch.nonzero(look.labels >= 0).flatten(), torch.nonzero(look.labels < 0).flatten()
         device = self.taken_for.device
         known, free = components(*(look.features(index).to(device) for index in (labelled, unlabelled)))
-        old = find_old(known, look.labels[labelled].to(device), free, seed=look.seed)
+
+        def taken_for() -> Tensor:
+            old = find_old(known, look.labels[labelled].to(device), free, seed=look.seed)
+            return old.labels().cpu() if old.mixed or self._pile == "mixed" else torch.full_like(unlabelled, -1)
+
         self.taken_for.fill_(-1)
-        if old.mixed or self._pile == "mixed":
-            self.taken_for[unlabelled.to(device)] = old.labels()
+        self.taken_for[unlabelled.to(device)] = look.agreed(taken_for).to(device)
 
     def labels_of(self, seen: Seen) -> Tensor:
         """Int64 (n,): the classes of a batch as far as they are known or were found out, -1 elsewhere."""

@@ -58,8 +58,12 @@ class Pairs(JointObjective):
         super().start_epoch(net, look, epoch)
         if self._clusters_pile and epoch % self.settings.pair_refresh == 0:
             index, device = torch.nonzero(look.labels < 0).flatten(), self.clusters.device
-            found = kmeans(look.features(index).to(device), self._n_new, restarts=self.RESTARTS, seed=look.seed)
-            self.clusters[index.to(device)] = found.labels
+            features = look.features(index).to(device)
+
+            def cluster() -> Tensor:
+                return kmeans(features, self._n_new, restarts=self.RESTARTS, seed=look.seed).labels.cpu()
+
+            self.clusters[index.to(device)] = look.agreed(cluster).to(device)
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Two of each image."""

@@ -44,10 +44,10 @@ _LIMITS: Limits = (
     ("view_divergence", 0.0, math.inf, "be at least 0"),
     ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
 )
-SAMPLE = 10_000
+LOOKED_AT = 10_000
 """Images of each kind, labelled and new, in whose features groups are looked for."""
 AT_ONCE = 4096
-"""Images that pass through the heads together when parts are put together."""
+"""Images that pass through the heads together between epochs."""
 
 
 class Swapped(JointObjective):
@@ -67,8 +67,8 @@ class Swapped(JointObjective):
         check_limits(swap, "joint.swap", _LIMITS)
         if swap.regroups and swap.parts > 1:
             raise InputError(
-                f"{option('joint.swap.regroups')} and {option('joint.swap.parts')} are two ways to find classes of different "
-                "sizes; give one of them."
+                f"{option('joint.swap.parts', swap.parts)} goes with {option('joint.swap.regroups', 0)} only: both are ways to "
+                "find classes of different sizes."
             )
         if swap.queue and swap.queue < self.settings.batch:
             raise InputError(
@@ -97,17 +97,22 @@ class Swapped(JointObjective):
             parts=parts,
         )
         net.add_head(kind, spec)
-        if swap.prior_rate or (swap.regroups and kind == "new"):
+        if self._estimates_sizes(kind):
             self.register_buffer(f"prior_{kind}", torch.full((swap.heads, clusters), 1 / clusters))
         if swap.queue:
             self.register_buffer(f"queue_{kind}", torch.zeros(swap.queue, swap.heads, clusters))
             self.register_buffer(f"written_{kind}", torch.zeros((), dtype=torch.int64))
 
+    def _estimates_sizes(self, kind: str) -> bool:
+        """Whether the targets of these heads may aim at clusters of different sizes."""
+        swap = self.settings.swap
+        return swap.prior_rate > 0 or (swap.regroups > 0 and kind == "new")
+
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
         """Look for groups of different sizes, if that is wanted and it is time."""
         super().start_epoch(net, look, epoch)
         times, epochs = self.settings.swap.regroups, self.settings.epochs
-        if epoch in {turn * epochs // times for turn in range(times)}:
+        if epoch in {turn * epochs // (times + 1) for turn in range(1, times + 1)}:
             self._regroup(net, look)
 
     @torch.no_grad()
@@ -120,19 +125,30 @@ class Swapped(JointObjective):
         head = net.heads["new"]
         assert isinstance(head, ProjectedHeads)
         device = head.weight.device
-        labelled, free = (_some(index) for index in (torch.nonzero(look.labels >= 0).flatten(), self._new_images(look)))
+        labelled, free = torch.nonzero(look.labels >= 0).flatten(), self._new_images(look)
         if len(free) < 2 * self._n_new:
             return
-        pile = look.features(free).to(device)
-        known = look.features(labelled).to(device) if len(labelled) else pile[:0]
-        own = torch.cat([head(some).argmax(2) for some in pile.split(AT_ONCE)], 1)
-        places, labels = components(known, pile), look.labels[labelled].to(device)
-        groups, clearer = clearer_groups(places[0], labels, places[1], own, self._n_new, seed=look.seed)
-        clearer = clearer.to(device)
-        head.start_from(pile, groups, clearer)
+        some_labelled, some = _some(labelled), _some(free)
+        pile = look.features(some).to(device)
+        known = look.features(some_labelled).to(device) if len(labelled) else pile[:0]
+        times = torch.tensor([len(labelled) / max(1, len(known)), len(free) / len(pile)], device=device)
+        # the middles of groups must lie where training, which goes by the statistics of its batches, will see them
+        head.settle(torch.cat([known, pile]), times.repeat_interleave(torch.tensor([len(known), len(pile)])), AT_ONCE)
+        own = torch.cat([head(part).argmax(2) for part in pile.split(AT_ONCE)], 1)
+        places, labels = components(known, pile), look.labels[some_labelled].to(device)
+
+        def decide() -> list[Tensor]:
+            return [
+                part.cpu() for part in clearer_groups(places[0], labels, places[1], own, self._n_new, seed=look.seed)
+            ]
+
+        groups, clearer = (part.to(device) for part in look.agreed(decide))
+        head.start_from(pile, groups, clearer, AT_ONCE)
         sizes = torch.bincount(groups, minlength=self._n_new)
         prior = self.get_buffer("prior_new")
         prior.copy_(torch.where(clearer[:, None], sizes / sizes.sum(), prior))
+        if self.settings.swap.queue and clearer.any():  # it holds scores of other clusters
+            self.get_buffer("written_new").zero_()
 
     def _new_images(self, look: Look) -> Tensor:
         """Where the images of the pile are that are not taken for known classes."""
@@ -201,7 +217,7 @@ class Swapped(JointObjective):
     def _targets(self, kind: str, scores: list[Tensor], mask: Tensor) -> list[Tensor]:
         """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
         swap = self.settings.swap
-        prior: Tensor | None = getattr(self, f"prior_{kind}", None)
+        prior = self.get_buffer(f"prior_{kind}") if self._estimates_sizes(kind) else None
         found = []
         for view in scores[: swap.views]:
             cosines, rows = self._cosines(view), mask
@@ -282,8 +298,8 @@ def _joined(known: list[Tensor] | None, scores: list[Tensor]) -> list[Tensor]:
 
 
 def _some(index: Tensor) -> Tensor:
-    """At most `SAMPLE` of these, evenly spread."""
-    return index[:: -(-len(index) // SAMPLE)] if len(index) > SAMPLE else index
+    """At most `LOOKED_AT` of these, evenly spread."""
+    return index[:: max(1, -(-len(index) // LOOKED_AT))]
 
 
 def _part_of(augment: Augment, area: tuple[float, float]) -> Augment:

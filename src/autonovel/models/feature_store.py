@@ -108,6 +108,7 @@ def _computed(
     under_way: deque[tuple[Chunk, Callable[[], Features]]] = deque()  # images stay, or others would get their memory
     for chunk in ahead(_batches(parts, pace, device)) if pace.under_way else _slices(parts, pace.chunk):
         if not len(chunk):
+            yield np.empty((0, backbone.n_features), np.float32)
             continue
         network = network or _Network(backbone, device, precision)
         under_way.append((chunk, network.start(chunk)))

@@ -184,11 +184,25 @@ class ProjectedHeads(PerView):
         return torch.baddbmm(self.bias.to(h.dtype), h, self.weight.to(h.dtype))
 
     @torch.no_grad()
-    def start_from(self, x: Tensor, groups: Tensor, which: Tensor, at_once: int = 4096) -> None:
+    def settle(self, x: Tensor, counts: Tensor, at_once: int) -> None:
+        """Bring the statistics of the hidden layer to what batches have in which features (n, d) come so often (n,)."""
+        linear, norm, _ = self.hidden
+        assert isinstance(norm, BatchNorm)
+        mean, square = torch.zeros_like(norm.running_mean), torch.zeros_like(norm.running_var)
+        for some, own in zip(x.split(at_once), (counts / counts.sum()).split(at_once), strict=True):
+            passed = linear(some).float()
+            mean += own @ passed
+            square += own @ passed.square()
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_((square - mean.square()).clamp(min=0))
+
+    @torch.no_grad()
+    def start_from(self, x: Tensor, groups: Tensor, which: Tensor, at_once: int) -> None:
         """Turn the classes of some heads, bool (heads,), to the middles of these groups (n,) of features (n, d)."""
         middles = torch.zeros_like(self.classes)
         for some, own in zip(x.split(at_once), groups.split(at_once), strict=True):
-            middles.index_add_(1, own, F.normalize(self._projected(some).float(), dim=2))
+            members = F.one_hot(own, self.classes.shape[1]).float()  # a product is summed alike everywhere
+            middles += members.T @ F.normalize(self._projected(some).float(), dim=2)
         turned = F.normalize(middles, dim=2) * self.classes.norm(dim=2, keepdim=True)
         self.classes.copy_(torch.where(which[:, None, None], turned, self.classes))
 
