@@ -33,7 +33,7 @@ def small_recipe(objective: str = "pairs", **joint: object) -> Recipe:
     """A recipe of the real shape that takes a second."""
     base = get_recipe("cifar10")
     head = "cosine" if objective == "swap" else "linear"
-    swap = Swap(heads=2, hidden=16, projection=8)
+    swap = Swap(heads=2, hidden=16, projection=8, regroups=2)
     return replace(
         base,
         model=Model(width=4, head=head, size=16),
