@@ -323,6 +323,16 @@ def test_clusters_that_are_as_clear_stay() -> None:
     assert method.get_buffer("prior_new")[0].tolist() == [0.25] * 4
 
 
+@pytest.mark.gpu
+def test_clusters_start_again_on_a_gpu() -> None:
+    net, method = prepared(regroups=1)
+    net, method = net.cuda().eval(), method.cuda()
+    look, before = Blobs(net.n_features), net.heads["new"].classes.detach().clone()
+    method.start_epoch(net, look, EPOCHS // 2)
+    assert not torch.allclose(net.heads["new"].classes, before)
+    torch.testing.assert_close(method.get_buffer("prior_new")[0].sort().values.cpu(), look.shares.sort().values)
+
+
 def test_the_middles_of_groups_are_where_training_will_see_them() -> None:
     net, method = prepared(regroups=1)
     look, head = Blobs(net.eval().n_features), net.heads["new"]

@@ -131,9 +131,12 @@ class Swapped(JointObjective):
         some_labelled, some = _some(labelled), _some(free)
         pile = look.features(some).to(device)
         known = look.features(some_labelled).to(device) if len(labelled) else pile[:0]
-        times = torch.tensor([len(labelled) / max(1, len(known)), len(free) / len(pile)], device=device)
         # the middles of groups must lie where training, which goes by the statistics of its batches, will see them
-        head.settle(torch.cat([known, pile]), times.repeat_interleave(torch.tensor([len(known), len(pile)])), AT_ONCE)
+        counts = [
+            seen.new_full((len(seen),), of / max(1, len(seen)))
+            for seen, of in ((known, len(labelled)), (pile, len(free)))
+        ]
+        head.settle(torch.cat([known, pile]), torch.cat(counts), AT_ONCE)
         own = torch.cat([head(part).argmax(2) for part in pile.split(AT_ONCE)], 1)
         places, labels = components(known, pile), look.labels[some_labelled].to(device)
 
