@@ -9,6 +9,7 @@ results/choices.jsonl, from which benchmarks/choosing_page.py makes the tables o
 Stages that rows have in common are trained once, in RUNS/start-METHOD-PRESET-seedN. Several processes may work in the same
 folders at once, on other rows: who needs a first stage that another one trains waits for it. The same command again
 continues: rows that are in the results are left out, what was begun is taken up, and a row that fails leaves the others alone.
+The recipe itself is a row of several tables: it is trained for one of them, and the others get the same line.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ from autonovel.runs.files import lock
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.trained import answer
+
+RAW = ("paper_raw", "acc_raw", "images_per_second")
+"""What rows of pre-training have besides."""
 
 
 def recipe_of(table: str, row: str, recipe: Recipe) -> Recipe:
@@ -87,19 +91,35 @@ class Bench:
         """Train it, score it, add its line."""
         began = time.perf_counter()
         recipe = self.recipe(table, row)
+        line = self.twin(table, row, recipe) or self.train(table, row, recipe)
+        if table == "pretraining":
+            start = self.start(table, recipe)
+            line |= {"paper_raw": PAPER_RAW.get(row), "acc_raw": self.raw_accuracy(start, recipe)}
+            line |= {"images_per_second": self.speed(start)}
+        add_row(self.args.results, line)
+        raw = f", k-means on raw features {line['acc_raw']:.4f}" if "acc_raw" in line else ""
+        took = f"{time.perf_counter() - began:.0f} s"
+        say(f"RESULT {table} {row}: ACC {line['acc_new']:.4f} (paper {line['paper']}){raw}, {took}")
+
+    def train(self, table: str, row: str, recipe: Recipe) -> dict[str, Any]:
+        """The line of a row that is trained now."""
         start = self.start(table, recipe)
         name, started = f"{table}-{row}-{self.args.preset}-seed{self.args.seed}", time.perf_counter()
         say(f"{name} starts")
         job = Pipeline(self.images, recipe, self.n_new, self.args.seed, self.mode, Log(name, 20))
         run = job.run(Run(self.args.work / name), truth=self.truth, start_from=start)
-        about = self.about(table, row) | {"wall_seconds": round(time.perf_counter() - started, 1)}
-        if table == "pretraining":
-            about |= {"paper_raw": PAPER_RAW.get(row), "acc_raw": self.raw_accuracy(start, recipe)}
-            about |= {"images_per_second": self.speed(start)}
-        add_row(self.args.results, about | brief(run.summary))
-        raw = f", k-means on raw features {about['acc_raw']:.4f}" if "acc_raw" in about else ""
-        took = f"{time.perf_counter() - began:.0f} s"
-        say(f"RESULT {table} {row}: ACC {run.summary['acc_new']:.4f} (paper {about['paper']}){raw}, {took}")
+        when = {"commit": self.args.commit, "date": str(date.today())}
+        when |= {"wall_seconds": round(time.perf_counter() - started, 1)}
+        return self.about(table, row) | when | brief(run.summary)
+
+    def twin(self, table: str, row: str, recipe: Recipe) -> dict[str, Any] | None:
+        """The line of a row of another table that has the same recipe, as a line of this one."""
+        for line in self.lines():
+            other = line["table"], line["row"]
+            if other != (table, row) and "same_run_as" not in line and self.recipe(*other) == recipe:
+                own = {name: value for name, value in line.items() if name not in RAW}
+                return own | self.about(table, row) | {"same_run_as": line["run"]}
+        return None
 
     def about(self, table: str, row: str) -> dict[str, Any]:
         """What tells the line from others."""
@@ -109,20 +129,19 @@ class Bench:
             "table": table,
             "row": row,
             "paper": PAPER[table].get(row),
-            "commit": self.args.commit,
-            "date": str(date.today()),
         }
 
-    def is_done(self, table: str, row: str) -> bool:
-        """Whether the results have the line already."""
-        same = {"table": table, "row": row, "commit": self.args.commit} | {
-            "preset": self.args.preset,
-            "seed": self.args.seed,
-        }
+    def lines(self) -> list[dict[str, Any]]:
+        """The results that there are with this preset and seed."""
         if not self.args.results.exists():
-            return False
+            return []
         lines = [json.loads(line) for line in self.args.results.read_text().splitlines() if line.strip()]
-        return any(all(line.get(name) == value for name, value in same.items()) for line in lines)
+        return [line for line in lines if (line["preset"], line["seed"]) == (self.args.preset, self.args.seed)]
+
+    def is_done(self, table: str, row: str) -> bool:
+        """Whether the results have the line already: of this commit, or of a run that another table has."""
+        own = [line for line in self.lines() if (line["table"], line["row"]) == (table, row)]
+        return any("same_run_as" in line or line["commit"] == self.args.commit for line in own)
 
     def raw_accuracy(self, start: Run, recipe: Recipe) -> float:
         """ACC of k-means on what the first stage alone says of the unlabelled images."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Log, add_row, brief, with_epochs
+from common import Log, add_row, brief, combinations, with_epochs
 
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
@@ -74,6 +74,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--images", type=int, help="only this many images: to try the script")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="FIELD=VALUE", help="of every recipe: to try the script"
+    )
+    parser.add_argument("--unverified", action="store_true")
     args = parser.parse_args(arguments)
     args.results.parent.mkdir(parents=True, exist_ok=True)
 
@@ -155,7 +159,7 @@ class Plan:
             before: Run | None = None
             for name in (name for name in chosen if name in CONTRAST):
                 recipe, changes = CONTRAST[name]
-                settings = with_epochs(with_fields(get_recipe(recipe), changes), self.args.epochs)
+                settings = self._tried(with_fields(get_recipe(recipe), changes))
                 before = self._run(name, settings, start_from=before)
 
         side_by_side([*(jobs[name] for name in jobs if name in chosen), with_contrast], at_once=self.args.together)
@@ -183,14 +187,18 @@ class Plan:
         self._write({"estimates": found, "n_true": self._n_new, "n_probes": n_probes, "seed": 0, "recipe": "best"})
 
     def _load(self) -> tuple[ImageSet, Truth]:
-        images, truth = load_benchmark(self.benchmark, self.args.root)
+        images, truth = load_benchmark(self.benchmark, self.args.root, unverified=self.args.unverified)
         if self.args.images:
             images = images.subset(np.arange(self.args.images))
             truth = replace(truth, labels=truth.labels[: self.args.images], test_images=None)
         return images, truth
 
     def _recipe(self, name: str, preset: str = "paper") -> Recipe:
-        return with_epochs(get_recipe(name, preset), self.args.epochs)
+        return self._tried(get_recipe(name, preset))
+
+    def _tried(self, recipe: Recipe) -> Recipe:
+        """The recipe with what --epochs and --set say."""
+        return with_fields(with_epochs(recipe, self.args.epochs), combinations(self.args.set)[0])
 
     @property
     def _n_new(self) -> int:

@@ -6,7 +6,8 @@
 CIFAR-10 has no known classes here, so its labels may choose nothing. A task is a draw of known classes of CIFAR-100,
 clustered without their labels and scored with them; all tasks start from the first stage of the run in ``--start``, which has
 seen no label, or from their own, which is trained once and kept in ``--starts``. Draws have a tenth of the images of CIFAR-10:
-``--stretch 10`` gives joint training as many steps as it has there. ``--set method=kmeans`` is k-means on the first stage.
+``--stretch 10`` gives joint training as many steps as it has there. ``--fresh layer4`` forgets what that block learned in the
+first stage. ``--set method=kmeans`` is k-means on the first stage.
 docs/cluster.md holds what was found.
 """
 
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import shutil
 import tempfile
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from common import Log, add_row, brief, combinations
 
 from autonovel.chance import make_key
@@ -29,6 +31,7 @@ from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.identity import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
+from autonovel.models.net import build
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
@@ -59,6 +62,16 @@ def first_stage(pipeline: Pipeline, folder: Path, name: str) -> Run:
     return run if run.has("pretrain.safetensors") else pipeline.run(run, until="pretrain")
 
 
+def with_fresh_block(state: dict[str, torch.Tensor], block: str, recipe: Recipe, data: ImageSet, seed: int) -> Any:
+    """The weights of a first stage, but for those of one block, which are drawn again."""
+    torch.manual_seed(seed)
+    drawn = build(recipe.model, channels=data.channels, size=recipe.model.size or data.images.shape[1]).state_dict()
+    again = {name: value for name, value in drawn.items() if block in name.split(".")}
+    if not again.keys() <= state.keys() or not again:
+        raise SystemExit(f"The network has no block {block}.")
+    return state | again
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True)
@@ -69,15 +82,19 @@ def main(arguments: list[str] | None = None) -> None:
         "--starts", type=Path, help="a folder for the first stage of each draw, trained where it is missing"
     )
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", help="a field and its values (A+B=V)")
+    parser.add_argument("--fresh", metavar="BLOCK", help="with --start: draw the weights of this block again")
+    parser.add_argument("--unverified", action="store_true")
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--draws", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--stretch", type=int, default=1, help="so many times the epochs, ramp and milestones")
     parser.add_argument("--together", type=int, default=3, help="runs at the same time")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--commit", default="")
     parser.add_argument("--out", type=Path, help="append every run as a line of JSON to this file")
     args = parser.parse_args(arguments)
-    data, _ = load_benchmark("cifar100", args.root)  # the truth of the unlabelled images is dropped here
+    # the truth about the unlabelled images is dropped here
+    data, _ = load_benchmark("cifar100", args.root, unverified=args.unverified)
     mode = Mode.of(args.device)
 
     def attempt(chosen: dict[str, Any], draw: int, seed: int) -> float:
@@ -92,13 +109,22 @@ def main(arguments: list[str] | None = None) -> None:
             if args.starts:
                 pipeline.run(run, truth=truth, start_from=first_stage(pipeline, args.starts, f"draw{draw}-seed{seed}"))
             else:
-                with run.claim(
-                    config_of(images, pipeline.recipe, args.classes, seed)
-                ):  # rotation saw more images than these
-                    shutil.copyfile(args.start / "pretrain.safetensors", run.path / "pretrain.safetensors")
+                state, about = Run(args.start).read_tensors("pretrain.safetensors")
+                if args.fresh:
+                    state = with_fresh_block(state, args.fresh, pipeline.recipe, images, seed)
+                # put there by hand: rotation saw more images than these
+                with run.claim(config_of(images, pipeline.recipe, args.classes, seed)):
+                    run.write_tensors("pretrain.safetensors", state, about)
                 pipeline.run(run, truth=truth)
             summary = brief(run.summary)
-        row = {"recipe": args.recipe, "settings": chosen, "draw": draw, "stretch": args.stretch} | summary
+        row: dict[str, Any] = {
+            "recipe": args.recipe,
+            "settings": chosen,
+            "fresh": args.fresh,
+            "draw": draw,
+            "stretch": args.stretch,
+        }
+        row |= {"commit": args.commit, "date": str(date.today())} | summary
         if args.out:
             add_row(args.out, row)
         return float(summary["acc_new"])

@@ -69,6 +69,21 @@ def test_a_row_of_pre_training_has_raw_features_and_speed_and_a_failure_leaves_t
     assert f"| {100 * row['acc_raw']:.1f} | {row['images_per_second']} |" in page.measured("pretraining", [row])
 
 
+def test_a_row_of_two_tables_is_trained_once(
+    small_cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(small_cifar, tmp_path, "pretraining", "--only", "rotation", "--commit", "first")
+    for _ in range(2):  # the second time there is nothing to do
+        rows = measure(small_cifar, tmp_path, "depth", "--only", "layer4", "--commit", "later")
+        assert [row["run"] for row in rows] == ["pretraining rotation", "depth layer4"]
+    same = ("acc_new", "wall_seconds", "commit", "cluster_sizes", "seconds")
+    assert [rows[1][name] for name in same] == [rows[0][name] for name in same]
+    assert (rows[1]["same_run_as"], rows[1]["table"], rows[1]["paper"]) == ("pretraining rotation", "depth", 90.4)
+    assert "acc_raw" in rows[0]
+    assert "acc_raw" not in rows[1]
+    assert not (tmp_path / "runs" / "depth-layer4-fast-seed0").exists()
+
+
 def test_each_row_changes_what_it_is_named_for() -> None:
     base = get_recipe("cifar10", "fast")
     soft = choices.recipe_of("pairs", "soft-15", base).joint
