@@ -374,3 +374,18 @@ def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:
     assert page.evaluate("[...document.images].every(i => i.src.startsWith('data:'))")
     context.close()
     assert wrong == []
+
+
+def test_the_report_on_a_phone_breaks_no_word_of_the_table(browser: Any, run: Run) -> None:
+    context = browser.new_context(**PHONE)
+    page = context.new_page()
+    page.goto(run.name(0, "crosses").name(1, "x" * 100).report().as_uri())
+    lines = """cells => cells.map(cell => {
+        const text = document.createRange();
+        text.selectNodeContents(cell);
+        return new Set([...text.getClientRects()].map(part => Math.round(part.bottom / 8))).size;
+    })"""
+    assert page.locator(".sizes thead th", has_text="Images").evaluate_all(lines) == [1]
+    assert page.locator(".sizes tbody th", has_text="crosses").evaluate_all(lines) == [1]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()

@@ -96,7 +96,7 @@ def test_doubt_and_files_left_out(run: Run) -> None:
     assert "1 files have a remark" in texts(run)
     assert "The machine is unsure of" in texts(run)  # k-means by pixels is
     (run.path / "unlike.csv").write_text("image\n" + run.machine.images[3] + "\n")
-    assert "One image is unlike anything seen" in texts(load(run.path))
+    assert "One image is unlike anything seen in training; look at it first (unlike.csv)." in texts(load(run.path))
 
 
 def test_nearest_known_classes(run: Run) -> None:

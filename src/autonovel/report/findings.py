@@ -182,8 +182,8 @@ def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
         )
     unlike = int(run.unlike.sum())
     if unlike:
-        many = f"{unlike:,} images are" if unlike > 1 else "One image is"
-        found.append(Finding("note", f"{many} unlike anything seen in training; look there first."))
+        many, them = (f"{unlike:,} images are", "them") if unlike > 1 else ("One image is", "it")
+        found.append(Finding("note", f"{many} unlike anything seen in training; look at {them} first (unlike.csv)."))
     return sorted(found, key=lambda finding: finding.level != "warning")
 
 
