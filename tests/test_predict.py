@@ -358,6 +358,10 @@ def test_refusals(run: Run, made: Path, tmp_path: Path) -> None:
         ask(run, made, more, to=tmp_path / "nowhere" / "a.csv")
     with pytest.raises(InputError, match="nowhere"):
         ask(run, made, tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"^The list of images is empty; give at least one\.$"):
+        ask(run, made, [])
+    with pytest.raises(InputError, match=r"^/proc/a\.csv cannot be written \(.+\); give another file as to\.$"):
+        ask(run, made, more, to="/proc/a.csv")
     (run.path / "summary.json").unlink()
     with pytest.raises(InputError, match="not finished"):
         ask(run, made, more)

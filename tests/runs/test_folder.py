@@ -194,7 +194,9 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         run.write_rows("predictions.csv", ("image", "cluster"), rows())
     assert (run.path / "predictions.csv").read_bytes() == before
     assert not [entry for entry in run.path.iterdir() if entry.name.endswith(".part")]
-    with pytest.raises(TrainingError, match="cannot be written .*make room for it"):
+    with pytest.raises(
+        TrainingError, match="cannot be written .*make room for it or allow writing, and give the same command again"
+    ):
         run.write_json("config.json/x", {})
 
 

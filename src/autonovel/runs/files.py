@@ -213,10 +213,13 @@ def written(path: Path) -> Iterator[Path]:
     try:
         yield path
     except OSError as error:
-        raise TrainingError(
-            f"{path} cannot be written ({error.strerror or error}); "
-            "make room for it, and the same command goes on from the last kept state."
-        ) from error
+        raise TrainingError(cannot_be_written(path, error)) from error
+
+
+def cannot_be_written(path: object, error: OSError) -> str:
+    """What to say of a file that was to be written."""
+    why = error.strerror or error
+    return f"{path} cannot be written ({why}); make room for it or allow writing, and give the same command again."
 
 
 def lock(file: IO[Any], *, wait: bool) -> bool:
