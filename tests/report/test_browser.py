@@ -88,12 +88,11 @@ def test_a_name_that_is_taken_is_refused_with_a_sentence(open_tab: OpenTab, run:
 
 @pytest.mark.parametrize("size", [{}, PHONE])
 def test_a_message_does_not_hide_what_can_be_done_with_the_selection(open_tab: OpenTab, size: dict[str, Any]) -> None:
-    page = open_tab(allow="400", **size)
-    card(page, 0).get_by_role("button", name="Name").click()
+    page = open_tab(address="#/cluster/0", allow="400", **size)
+    page.get_by_role("button", name="Name").click()
     page.keyboard.press("Enter")  # no name is given
     said(page, "is empty")
-    for number in (0, 1):
-        card(page, number).get_by_role("checkbox").check()
+    page.locator(".tile-select").first.check()
     message, bar = (page.locator(part).bounding_box() for part in ("#notices", "#selection"))
     assert message["y"] + message["height"] <= bar["y"]
 
