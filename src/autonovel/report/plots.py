@@ -60,9 +60,9 @@ def draw_clusters(run: Run, truth_labels: Sequence[str] | None = None) -> Path:
     heads = ((0, "surest"), (SUREST * (side + GAP) + BLOCK_GAP, "most doubtful"))
     for x, text in heads:
         axis.text(x, -8, text, ha="left", va="bottom", fontsize=8, color="#566069")
-    path = run.path / "clusters.png"
-    figure.savefig(path, dpi=100 if len(clusters) > 40 else 150, facecolor="white")
-    return path
+    with run.whole("clusters.png") as path:
+        figure.savefig(path, dpi=100 if len(clusters) > 40 else 150, facecolor="white", format="png")
+    return run.path / "clusters.png"
 
 
 def _chosen(cluster: Shown, usable: npt.NDArray[np.bool_], side: int) -> list[tuple[int, int]]:
