@@ -95,7 +95,10 @@ def test_doubt_and_files_left_out(run: Run) -> None:
     )
     assert "2 files were left out: 2 × truncated. See problems.csv." in texts(run)
     assert "One file has a remark" in texts(run)
-    assert "The machine is unsure of" in texts(run)  # k-means by pixels is
+    assert "unsure" not in texts(run)
+    answers = [p._replace(probability=0.3) if p.cluster == 2 else p for p in run.predictions]
+    run.write_predictions(answers)
+    assert "The machine is unsure of “new 2” (mean confidence under" in texts(load(run.path))
     (run.path / "unlike.csv").write_text("image\n" + run.machine.images[3] + "\n")
     assert "One image is unlike anything seen in training; look at it first (unlike.csv)." in texts(load(run.path))
 
