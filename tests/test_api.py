@@ -288,6 +288,18 @@ def test_discover_refuses_what_cannot_be_used_and_writes_nothing(tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("recipe", ["folder", "digits"])
+def test_an_image_set_without_images_or_without_labelled_ones_is_refused(tmp_path: Path, recipe: str) -> None:
+    settings = {"recipe": recipe, "preset": "fast", "device": "cpu", "out": tmp_path / "run"}
+    with pytest.raises(InputError, match="There are no unlabelled images to discover classes in"):
+        an.discover(an.ImageSet.from_arrays(np.zeros((0, 8, 8))), **settings)
+    X, _, _ = pile()
+    unlabelled = an.ImageSet(X, np.full(len(X), -1), tuple(map(str, range(len(X)))), ("cat", "dog"))
+    with pytest.raises(InputError, match="The known class 'cat' has no image"):
+        an.discover(unlabelled, n_new=N_NEW, **settings)
+    assert not (tmp_path / "run").exists()
+
+
 def test_loading_a_run_gives_what_discover_gave(tmp_path: Path) -> None:
     X, y, truth = pile()
     data = an.ImageSet.from_arrays(X, y)

@@ -215,7 +215,7 @@ def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Jo
     if joint.epochs == 0 and contrasts:
         steps = CONTRAST_STEPS // (2 if recipe.preset == "fast" else 1)
         fewest, most = CONTRAST_EPOCHS
-        epochs = min(most, max(fewest, round(steps * joint.batch / facts.images)))
+        epochs = min(most, max(fewest, round(steps * joint.batch / max(1, facts.images))))
         joint = replace(joint, epochs=epochs)
         notes.append(f"{epochs} epochs of joint training: about {steps:,} steps ({option('joint.epochs')})")
     elif joint.epochs == 0:
