@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
 from autonovel.api import Path_, discover
-from autonovel.data.images import UNKNOWN, ImageSet
+from autonovel.data.images import ImageSet, says_a_class
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
@@ -118,7 +118,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     def score(self, X: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """ACC of the predictions against true classes, under the best one-to-one matching; rows labelled -1 do not count."""
         true, found = np.asarray(y), self.predict(X)
-        counts = np.array([label not in (UNKNOWN, str(UNKNOWN), "", None) for label in true.tolist()], dtype=bool)
+        counts = says_a_class(true)
         if not counts.any():
             raise InputError("y labels no image; score needs the true classes of some.")
         return cluster_accuracy(true[counts], found[counts])
