@@ -191,6 +191,13 @@ def test_labels_may_be_text() -> None:
     assert set(model.labels_[y == ""]) <= {"new 0", "new 1"}
 
 
+def test_a_known_class_may_be_called_as_a_new_one_would_be() -> None:
+    X, y, _ = pile(("new 0", "crow", "heron"))
+    model = an.AutoNovel(n_new=2, recipe=tiny_recipe(), device="cpu").fit(X, y)
+    assert model.classes_.tolist() == ["crow", "heron", "new 0", "new new 0", "new 1"]
+    np.testing.assert_array_equal(model.labels_[y != ""], y[y != ""])
+
+
 def test_labels_may_have_gaps_and_any_type() -> None:
     X, y, _ = pile((7, 40, 12))
     for kind in (np.int8, np.float64):
