@@ -267,6 +267,17 @@ def test_two_piles_of_arrays_or_image_sets_are_the_same_run(tmp_path: Path) -> N
     assert len(one.labels) == len(arrays.labels)
 
 
+def test_a_seed_out_of_an_array_is_the_same_seed(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "report": False}
+    plain = an.discover((X, y), out=tmp_path / "plain", seed=1, **settings)
+    run = an.discover((X, y), out=tmp_path / "run", seed=np.arange(2)[1], **settings)
+    assert run.config == plain.config
+    np.testing.assert_array_equal(run.features, plain.features)
+    with pytest.raises(InputError, match="seed is 0.5; give a whole number"):
+        an.tune((X, y), search={"joint.epochs": [1, 2]}, out=tmp_path / "tune", seed=0.5)
+
+
 def test_labels_on_the_unlabelled_side_are_not_used(tmp_path: Path) -> None:
     X, y, truth = pile()
     known = y != -1

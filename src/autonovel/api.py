@@ -88,7 +88,8 @@ def discover(
     Returns:
         The finished run.
     """
-    check_arguments(out=out, device=device, n_new=n_new)
+    check_arguments(out=out, device=device, n_new=n_new, seed=seed)
+    seed = int(seed)  # one out of an array is another type, which no JSON file can hold
     shown = reporter if reporter is not None else make_reporter(verbose)
     remarks: dict[str, Any] = {}
     if continue_from is not None:
@@ -132,7 +133,8 @@ def estimate(
     world: World = ALONE,
 ) -> ClassEstimate:
     """How many new classes are there? The first stages of :func:`discover`, which can continue in the same folder."""
-    check_arguments(out=out, device=device)
+    check_arguments(out=out, device=device, seed=seed)
+    seed = int(seed)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     shown = reporter if reporter is not None else make_reporter(verbose)
     pipeline = _pipeline(_given(labelled, unlabelled), settings, None, seed, Mode.of(device, world), cache, shown)
@@ -201,8 +203,16 @@ def tune(
         The table, the best recipe, and how far to trust it.
     """
     check_search(
-        out=out, device=device, splits=splits, seeds=seeds, together=together, n_new=n_new, with_pile=with_pile
+        out=out,
+        device=device,
+        splits=splits,
+        seeds=seeds,
+        together=together,
+        n_new=n_new,
+        with_pile=with_pile,
+        seed=seed,
     )
+    seed = int(seed)
     shown = reporter if reporter is not None else make_reporter(verbose)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     values = to_compare(search, trials, seed)

@@ -12,6 +12,9 @@ from typing import Any
 from autonovel.errors import InputError, option
 from autonovel.machine.launch import launched
 
+LARGEST_SEED = 10**18
+"""Seeds must be smaller: torch's generators take 64 bits, and numbers are added to some seeds."""
+
 
 def check_arguments(
     *,
@@ -19,6 +22,7 @@ def check_arguments(
     device: str = "auto",
     n_new: Any = "auto",
     k: Any = "auto",
+    seed: Any = 0,
 ) -> None:
     """Refuse what cannot work, each with one sentence.
 
@@ -27,9 +31,11 @@ def check_arguments(
         device: 'cpu', 'cuda', 'cuda:N' or 'auto'; whether there is such a device is not asked here.
         n_new: how many new classes there are; 'auto' estimates it.
         k: the same where nothing is labelled.
+        seed: everything random depends on it.
     """
     _check_number("n_new", n_new)
     _check_number("k", k)
+    _check_seed(seed)
     _check_device(device)
     if launched().first:  # which alone writes the folder
         check_out(Path(out))
@@ -44,6 +50,7 @@ def check_search(
     together: int | None,
     n_new: int | None,
     with_pile: bool,
+    seed: Any = 0,
 ) -> None:
     """Refuse a search of settings that cannot work, each with one sentence; see :func:`autonovel.api.tune`."""
     if launched().several:
@@ -54,6 +61,7 @@ def check_search(
     if with_pile and n_new is None:
         raise InputError(f"{option('with_pile')} needs to know how many new classes there are; give {option('n_new')}.")
     _check_number("n_new", "auto" if n_new is None else n_new)
+    _check_seed(seed)
     _check_device(device)
     if (Path(out) / "trials.jsonl").exists():  # a search that is to be continued
         _check_writable(Path(out))
@@ -71,10 +79,19 @@ def _check_device(device: str) -> None:
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, str) and value == "auto":
         return
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if not _is_whole(value):
         raise InputError(f"{option(name)} is {value!r}; give a whole number or 'auto'.")
     if int(value) < 2:
         raise InputError(f"{option(name)} is {value}; there must be at least 2 classes to tell apart.")
+
+
+def _check_seed(seed: Any) -> None:
+    if not _is_whole(seed) or abs(int(seed)) >= LARGEST_SEED:
+        raise InputError(f"{option('seed')} is {seed!r}; give a whole number of at most 18 digits.")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 _LEFT_OVER = re.compile(r"state|\..+\.part")

@@ -75,6 +75,7 @@ class Tune(TwoPiles):
             together=self.together,
             n_new=self.n_new,
             with_pile=self.with_pile,
+            seed=self.seed,
         )
 
     def axes(self) -> dict[str, list[Any]]:
