@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.errors import InputError, option
+from autonovel.machine.device_name import check_device_name
 from autonovel.machine.launch import launched
 
 LARGEST_SEED = 10**18
@@ -36,7 +37,7 @@ def check_arguments(
     _check_number("n_new", n_new)
     _check_number("k", k)
     _check_seed(seed)
-    _check_device(device)
+    check_device_name(device)
     if launched().first:  # which alone writes the folder
         check_out(Path(out))
 
@@ -62,18 +63,13 @@ def check_search(
         raise InputError(f"{option('with_pile')} needs to know how many new classes there are; give {option('n_new')}.")
     _check_number("n_new", "auto" if n_new is None else n_new)
     _check_seed(seed)
-    _check_device(device)
+    check_device_name(device)
     if (Path(out) / "trials.jsonl").exists():  # a search that is to be continued
         _check_writable(Path(out))
     elif (Path(out) / "config.json").exists():
         raise InputError(f"{out} is the folder of a run; give another folder for the search as {option('out')}.")
     else:
         check_out(Path(out))
-
-
-def _check_device(device: str) -> None:
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
-        raise InputError(f"There is no device '{device}'; choose cpu, cuda, cuda:N or auto.")
 
 
 def _check_number(name: str, value: Any) -> None:
