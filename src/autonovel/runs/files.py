@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
@@ -220,15 +221,21 @@ def written(path: Path) -> Iterator[Path]:
 
 
 def lock(file: IO[Any], *, wait: bool) -> bool:
-    """Take the lock of an open file until it is closed; False where another process has it and waiting is not wanted."""
+    """Take the lock of an open file until it is closed; False where another process has it and waiting is not wanted.
+
+    Windows and some network disks have no such locks; two processes in one folder are not noticed there.
+    """
     try:
         import fcntl
-    except ImportError:  # Windows: two processes in one folder are not noticed there
+    except ImportError:
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            raise
     return True
 
 
