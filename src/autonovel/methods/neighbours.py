@@ -14,7 +14,8 @@ from autonovel.maths.known_space import nearest, unit
 from autonovel.maths.losses import cross_entropy, mean_entropy_loss
 from autonovel.maths.neighbours import neighbour_loss, self_label_loss
 from autonovel.methods.base import Look, Losses, Seen, Task
-from autonovel.methods.joint import JointObjective, Limits, check_limits
+from autonovel.methods.joint import JointObjective
+from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
 
