@@ -88,7 +88,8 @@ class Neighbours(JointObjective):
         if epoch == 0:
             pile = torch.nonzero(look.labels < 0).flatten()
             device, room = self.neighbours.device, self.neighbours.shape[1]
-            found = nearest(unit(look.features(pile).to(device)), min(room, len(pile) - 1))
+            points = unit(look.features(pile).to(device))
+            found = look.agreed(lambda: nearest(points, min(room, len(pile) - 1)).cpu()).to(device)
             again = torch.arange(room, device=device) % found.shape[1]  # a small pile has fewer than there is room for
             pile = pile.to(device)
             self.neighbours[pile] = pile[found[:, again]].int()
