@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from autonovel.maths.confidence import log_odds, power_for
 from autonovel.maths.known_space import group_means, unit
 from autonovel.maths.mixed import least_similar
 from autonovel.methods.base import PileAnswer
+from autonovel.runs.files import damaged
 from autonovel.runs.folder import Run
 from autonovel.trained import Answers
 
@@ -86,8 +88,11 @@ class Judge:
             raise InputError(
                 f"The run in {run.path} was made by an earlier version; run the same command in a new folder."
             )
-        with np.load(run.path / FILE) as kept:
-            return cls(torch.from_numpy(kept["centres"]), *kept["numbers"].tolist())
+        try:
+            with np.load(run.path / FILE) as kept:
+                return cls(torch.from_numpy(kept["centres"]), *kept["numbers"].tolist())
+        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            raise damaged(run, FILE, error) from error
 
 
 def write_pile_answer(run: Run, stage: str, answer: PileAnswer) -> None:
