@@ -14,13 +14,11 @@ import numpy.typing as npt
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.probes import plan_probes
+from autonovel.runs.files import FORMAT
 from autonovel.runs.folder import Run, versions
 from autonovel.runs.upgrade import upgraded_recipe
 from autonovel.settings import Recipe, from_dict
 from autonovel.stages import Stage, before_estimate, numbered
-
-FORMAT = 2
-"""Of the run folder. Folders of format 1, which did not say so, can be read."""
 
 _SEEN = {"images": ("pixels", "images"), "labels": ("labelled", "labelled images"), "both": ("fingerprint", "images")}
 """By what a method sees: the fingerprint that tells such data apart, and what to call the data."""

@@ -20,7 +20,7 @@ from autonovel.errors import InputError, TrainingError, option
 from autonovel.runs.upgrade import upgraded_recipe
 
 FORMAT = 2
-"""The format of the folders that this version writes; it reads this one and all before it."""
+"""The format of the folders that this version writes; it reads this one and format 1, whose folders do not say it."""
 
 _CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}")
 """What a process that was killed while it wrote leaves behind: files under our own name for them, and under safetensors'."""
