@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -104,9 +105,9 @@ def describe_device(mode: Mode, side: int) -> str:
 
 
 def plain(value: Any) -> Any:
-    """NaN, which JSON does not have, as null."""
+    """NaN and infinite numbers, which JSON does not have, as null."""
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    return None if isinstance(value, float) and value != value else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
