@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autonovel.data.images import ImageSet, says_a_class
+from autonovel.data.images import ImageSet, Truth, says_a_class
 from autonovel.errors import InputError
 
 PIXELS = np.arange(4 * 8 * 8, dtype=np.uint8).reshape(4, 8, 8)
@@ -45,3 +45,15 @@ def test_two_classes_or_two_images_of_one_name_are_refused() -> None:
         ImageSet(PIXELS[..., None], np.array([0, 1, -1, -1]), tuple("abcd"), ("cat", "cat"))
     with pytest.raises(InputError, match="Two images have the id 'a'; give each an id of its own."):
         ImageSet.from_arrays(PIXELS, ids=["a", "b", "a", "c"])
+
+
+def test_a_truth_names_a_class_for_every_image() -> None:
+    for labels in ([0, 1, 2], [0, 1, -1]):
+        with pytest.raises(
+            InputError, match=r"True classes run from -?\d to \d, but 2 classes are named; give every image one."
+        ):
+            Truth(np.array(labels), ("cat", "dog"))
+    with pytest.raises(InputError, match=r"True classes run from 0 to 2"):
+        Truth(np.array([0, 1]), ("cat", "dog"), PIXELS[..., None], np.array([0, 1, 2, 0]))
+    with pytest.raises(InputError, match="4 test images and 3 test labels; give one label per image"):
+        Truth(np.array([0, 1]), ("cat", "dog"), PIXELS[..., None], np.array([0, 1, 0]))

@@ -176,6 +176,17 @@ class Truth:
     test_images: Pixels | None = None
     test_labels: npt.NDArray[np.int64] | None = None
 
+    def __post_init__(self) -> None:
+        for labels in (self.labels, self.test_labels):
+            if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < len(self.class_names):
+                raise InputError(
+                    f"True classes run from {labels.min()} to {labels.max()}, but {len(self.class_names)} classes are named; "
+                    "give every image one."
+                )
+        shown, known = (0 if part is None else len(part) for part in (self.test_images, self.test_labels))
+        if shown != known:
+            raise InputError(f"There are {shown} test images and {known} test labels; give one label per image.")
+
 
 def says_a_class(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which of these labels (n,) name a class; -1, an empty text, None and NaN stand for no label.
