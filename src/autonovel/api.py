@@ -216,6 +216,8 @@ def tune(
     shown = reporter if reporter is not None else make_reporter(verbose)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     values = to_compare(search, trials, seed)
+    for one in values:
+        with_fields(settings, one)  # refuses fields and values that there are not
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
     given = _given(labelled, unlabelled)
