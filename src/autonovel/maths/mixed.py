@@ -126,9 +126,8 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
     score = of_known + 1e-3 * closeness
     _, plants, others, free = score.split([int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)])
     around = groups[near[len(points) - len(pile) :]]
-    votes = torch.zeros(
-        len(pile), len(classes) + 1, device=pile.device
-    )  # the last column is that of unlabelled neighbours
+    # the last column is that of unlabelled neighbours
+    votes = torch.zeros(len(pile), len(classes) + 1, device=pile.device)
     votes.scatter_add_(1, around % (len(classes) + 1), torch.ones_like(around, dtype=votes.dtype))
     return _Draw(plants, others, free, labels[is_probe], votes[:, :-1])
 

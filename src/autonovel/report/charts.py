@@ -76,7 +76,7 @@ def line_chart(
     ys = [y for line in lines for y in line.y if math.isfinite(y)]
     if not ys:
         return None
-    scale = (math.log10 if log else float) if log else float
+    scale = math.log10 if log else float
     x_low, x_high = _range(xs)
     y_low, y_high = _range([scale(y) for y in ys])
 

@@ -117,9 +117,8 @@ def write_thumbnails(run: RunFiles, images: npt.NDArray[np.uint8], *, at_most: i
         for _ in threads.map(write, range(-(-len(rows) // cells))):
             pass
     run.write_array(ORDER, rows)
-    run.write_json(
-        INDEX, {"count": len(rows), "side": SIDE, "columns": COLUMNS}
-    )  # last: its presence says that all is there
+    # last: its presence says that all is there
+    run.write_json(INDEX, {"count": len(rows), "side": SIDE, "columns": COLUMNS})
 
 
 def _sheet_name(number: int) -> str:
