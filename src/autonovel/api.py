@@ -183,7 +183,7 @@ def tune(
         out: the folder of the search. The same call with the same folder continues where it stopped.
         recipe: name or :class:`~autonovel.settings.Recipe` to which the values are added.
         preset: paper, reference or fast.
-        trials: so many combinations by chance; all of them when left out.
+        trials: how many combinations to try, chosen at random; all of them when left out.
         splits: how many different sets of classes are hidden, one after the other.
         hide: how many classes each of them has; as many as there are new ones, at most two fifths of the known ones, or a
             quarter of these where ``n_new`` is left out.
@@ -252,14 +252,14 @@ def _given(labelled: Any, unlabelled: Any) -> ImageSet | Input:
 
 
 def _asked(given: ImageSet | Input, recipe: Recipe, n_new: int | None, seed: int, mode: Mode) -> str:
-    """The same text for the same question about the same files, unchanged; empty where that cannot be told without reading."""
+    """The same text for the same question about the same, unchanged files; empty where only reading them would show that."""
     files = "" if isinstance(given, ImageSet) else given.fingerprint
     asked = (recipe.to_dict(), n_new, seed, mode.device.type, packaged_network(), files)
     return mode.world.from_first(lambda: hashlib.sha256(repr(asked).encode()).hexdigest()[:32] if files else "")
 
 
 def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> tuple[ImageSet | Input, str]:
-    """The images of a run as a person left them, and what was taken, which is said too."""
+    """The images of a run as a person left them, and a sentence about what was taken, which is reported too."""
     if Path(out).resolve() == before.path.resolve():
         raise InputError(f"{before.path} is the run to continue from; give another folder as {option('out')}.")
     taken = next_round(before, more, images=images)
@@ -323,7 +323,7 @@ def _read(
 
 
 def _draw(run: Run, report: bool, reporter: Reporter) -> None:
-    """What there is to look at, where it is not there yet."""
+    """Draw the pictures and the report that are not there yet."""
     if run.has("estimate.json") and not run.has("estimate.png"):
         draw_estimate(run)
     if report and run.finished and not run.has("report.html"):

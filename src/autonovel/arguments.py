@@ -1,4 +1,4 @@
-"""What can be refused before an image is read: numbers, devices and output folders that cannot work. Imports no torch."""
+"""Refuses numbers, devices and output folders that cannot work, before an image is read. Imports no torch."""
 
 from __future__ import annotations
 

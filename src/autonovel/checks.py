@@ -1,4 +1,4 @@
-"""What cannot work is refused before any training, each case with one sentence."""
+"""Refuses what cannot work before any training, each case with one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autonovel.settings import Recipe
 
 
 def check_images(data: ImageSet, n_new: int | None) -> None:
-    """Refuse images in which so many new classes (None: a number to be estimated) cannot be discovered."""
+    """Refuse images in which ``n_new`` new classes (None: a number to be estimated) cannot be discovered."""
     unlabelled = int((~data.is_labelled).sum())
     if n_new is not None and n_new < 2:
         raise InputError(

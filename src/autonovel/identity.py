@@ -1,4 +1,4 @@
-"""What makes a run this run: its recipe, its data, its seed; and what two runs have in common."""
+"""What identifies a run: its recipe, its data, its seed; and what two runs have in common."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def take_over(
 ) -> None:
     """Copy the finished first stages of another run that has the same settings and the same data for them.
 
-    A stage serves another run as far as that run has the data which the stage saw: all images, or the labelled ones alone.
+    A stage can be used by another run that has the data which the stage saw: all images, or only the labelled ones.
     """
     mine, theirs = config["run"], source.config["run"]
     other = from_dict(Recipe, upgraded_recipe(theirs["recipe"]))

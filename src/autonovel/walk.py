@@ -89,7 +89,7 @@ class Job:
         return any(method(self.task(self.n_new)).settings.epochs for method in methods)
 
     def task(self, n_new: int | None, recipe: Recipe | None = None) -> Task:
-        """What a method is told, where so many new classes are looked for, with this recipe or another one."""
+        """The task of a method that looks for this many new classes, with this recipe or another one."""
         return Task(recipe or self.recipe, self.data.n_known, n_new or 0, len(self.data))
 
     def new_net(self, number: int = 1) -> Net:
@@ -173,7 +173,7 @@ class Walk:
         return {"n_new_by_heads": said["n_new"]}
 
     def _is_mixed(self, known: Tensor, labels: Tensor, pile: Tensor) -> bool:
-        """Whether an answer may be a known class: as the recipe says, or as the features do; a method may have said so."""
+        """Whether an answer may be a known class: as the recipe says or, if it leaves that open, as the features show."""
         kind = self.recipe.pile
         if kind != "auto" or self.given is not None or not self.data.n_known:
             return kind != "new" and self.data.n_known > 0
@@ -188,7 +188,7 @@ class Walk:
         return answer_together(net, self.images, self.mode, index, self.job.cache, tell)
 
     def _planned(self, until: str | None, recipe: Recipe) -> list[tuple[str, int]]:
-        """What a recipe trains, with the epochs of each stage; what the folder has already is not left out."""
+        """The stages that a recipe trains, with their epochs, including those that the folder has already."""
         task = self.job.task(self.n_new, recipe)
         stages = plan(recipe, self.data.n_known)
         planned: list[tuple[str, int]] = []
@@ -351,7 +351,7 @@ def _same_everywhere(net: Net, world: World) -> None:
 
 
 class _Look:
-    """What a method's hooks may ask of the images, under the network as it is when they ask."""
+    """The images as a method's hooks see them: labels, and features of the network as it is at that moment."""
 
     def __init__(self, net: Net, images: Images, job: Job) -> None:
         self._net, self._images, self._job, self.seed = net, images, job, job.seed

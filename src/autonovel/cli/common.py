@@ -1,4 +1,4 @@
-"""What several commands have in common: the options of those that train, and how they are started."""
+"""Shared by several commands: the options of those that train, and how they are started."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TrainingVerb:
         raise NotImplementedError
 
     def passed_on(self, recipe: Recipe) -> dict[str, Any]:
-        """What every command that trains hands to the public function."""
+        """The arguments that every command that trains passes to the public function."""
         from autonovel.machine.processes import join
         from autonovel.progress import make_reporter
 

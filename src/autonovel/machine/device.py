@@ -94,9 +94,9 @@ class Mode:
 def compiler_settings() -> Iterator[None]:
     """How torch's compiler is set while a step is compiled, one at a time; afterwards it is set as before.
 
-    Around ``torch.compile`` and around the first call of what it returns, which is when it compiles. What is compiled is kept
-    in the user's cache folder (or where TORCHINDUCTOR_CACHE_DIR says) for the runs to come: torch's own place for it is
-    emptied when the machine restarts.
+    Use it around ``torch.compile`` and around the first call of the function that it returns, which is when torch compiles.
+    Compiled code is kept in the user's cache folder (or where TORCHINDUCTOR_CACHE_DIR says) for later runs: torch's own place
+    for it is emptied when the machine restarts.
     """
     with _compiling, default_environment("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "compiled")):
         # imported here because it takes one to four seconds, and because it reads the variable

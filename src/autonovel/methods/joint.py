@@ -1,4 +1,4 @@
-"""What the objectives for known and new classes together have in common."""
+"""Common to all objectives for known and new classes together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autonovel.models.net import Net
 from autonovel.settings import Joint
 
 LOOKS = 4
-"""How often in a training the images of a pile that may be mixed are told apart, each time by what was learned until then."""
+"""How often during training a pile that may be mixed is searched for images of known classes, with what was learned so far."""
 
 
 class JointObjective(Method):

@@ -105,7 +105,7 @@ def line_chart(
 
 
 def _thinned(line: Line, log: bool) -> tuple[list[float], list[float]]:
-    """At most so many points as a chart can show, and no values that a logarithm does not take."""
+    """No more points than a chart can show, and no values that have no logarithm."""
     step = -(-len(line.x) // MOST_POINTS) or 1
     xs, ys = list(line.x)[::step], list(line.y)[::step]
     return xs, [y if math.isfinite(y) and (not log or y > 0) else math.nan for y in ys]

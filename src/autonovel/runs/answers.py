@@ -1,4 +1,4 @@
-"""What the machine answered for every unlabelled image, and which images there are: predictions.csv and images.csv."""
+"""The machine's answer for every unlabelled image, and the list of all images: predictions.csv and images.csv."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def written(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise TrainingError(
             f"{path} cannot be written ({error.strerror or error}); "
-            "make room for it, and the same command goes on from the last kept state."
+            "make room for it, and the same command continues from the last kept state."
         ) from error
 
 
@@ -249,21 +249,21 @@ def _entry(line: str) -> dict[str, Any] | None:
 
 
 def no_run(run: RunFiles, lacking: str) -> InputError:
-    """What to say of a folder that has not what every run has."""
+    """The error for a folder that lacks a file which every run has."""
     given = f"give the folder that discover or cluster wrote ({option('out')})"
     return InputError(f"There is no run in {run.path} ({lacking} is missing); {given}.")
 
 
 def unfinished(run: RunFiles) -> InputError:
-    """What to say of a run that does not yet have what it ends with."""
-    return InputError(f"The run in {run.path} is not finished; run the same command again to go on.")
+    """The error for a run that is not finished."""
+    return InputError(f"The run in {run.path} is not finished; run the same command again to continue.")
 
 
 def damaged(run: RunFiles, name: str, why: object) -> InputError:
-    """What to say of a file that is not as it was written."""
+    """The error for a file that is not as it was written."""
     return InputError(f"The file {run.path / name} is damaged ({why}); put back a copy of it, or run again.")
 
 
 def missing(run: RunFiles, name: str) -> InputError:
-    """What to say of a file that is not there, and every finished run has."""
+    """The error for a missing file that every finished run has."""
     return damaged(run, name, "it is missing") if run.has("summary.json") else unfinished(run)

@@ -189,7 +189,7 @@ class Run(RunFiles):
         return self.state.given_names
 
     def kind_found(self, count: int = 2) -> str:
-        """What so many of its clusters are called: new classes, or just clusters where no class was known."""
+        """What this many of its clusters are called: new classes, or just clusters where no class was known."""
         return kind_found(self.summary.get("n_known", len(self.state.known)), count)
 
     @property

@@ -48,7 +48,7 @@ def grid(search: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def to_compare(search: Mapping[str, Sequence[Any]], trials: int | None, seed: int) -> list[dict[str, Any]]:
-    """Every combination of the values, or so many of them by chance."""
+    """Every combination of the values, or a random choice of ``trials`` of them."""
     if not search or not all(search.values()):
         raise InputError(f"There is nothing to compare; give fields and values as {option('search')}.")
     whole = grid(search)
