@@ -15,13 +15,14 @@ from autonovel.data.loader import DeviceImages
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.errors import InputError, option
 from autonovel.identity import config_of, take_over
+from autonovel.job import Job
 from autonovel.maths.mirror import look_mirrored
 from autonovel.methods.base import losses_of
 from autonovel.outcome import finished_already
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.settle import Facts, packaged_network, settle, without_mirrors
-from autonovel.walk import Job, Walk
+from autonovel.walk import Walk
 
 MIRRORED = 3000
 """Labelled images that decide whether views are mirrored."""
