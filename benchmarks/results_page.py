@@ -143,25 +143,49 @@ def estimates_table(rows: Sequence[Row]) -> str:
 
 
 def alphabets_table(rows: Sequence[Row]) -> str:
-    """OmniGlot: means over its alphabets and how well they were counted, for each time that it was run."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
+    """OmniGlot: means over its alphabets, and how well their characters were counted.
+
+    Rows with the same settings are one table, even if several versions of the program trained them, until an alphabet repeats.
+    """
+    tables: dict[str, list[list[Row]]] = {}
     for row in rows:
-        groups.setdefault(tuple(row.get(name) for name in ("commit", "preset", "seed", "device")), []).append(row)
-    return "\n\n".join(_alphabets(group) for group in groups.values())
+        same_settings = tables.setdefault(repr([row.get(name) for name in ("preset", "epochs", "seed", "device")]), [])
+        others = (rows for rows in same_settings if all(row["alphabet"] != other["alphabet"] for other in rows))
+        if (found := next(others, None)) is None:
+            same_settings.append(found := [])
+        found.append(row)
+    return "\n\n".join(_alphabets(rows) for same_settings in tables.values() for rows in same_settings)
 
 
 def _alphabets(rows: Sequence[Row]) -> str:
-    kmeans = {stage: [row["kmeans"][stage] for row in rows] for stage in rows[0]["kmeans"]}
+    def line(name: str, values: Sequence[float | None]) -> list[str]:
+        there = [value for value in values if value is not None]
+        return [name if len(there) in (0, len(rows)) else f"{name}, {len(there)} alphabets", spread(there)]
+
     lines = [
-        ["true number given", spread([row["acc_true"] for row in rows if row["acc_true"] is not None])],
-        [
-            f"number estimated (`{rows[0]['estimator']}`)",
-            spread([row["acc_estimated"] for row in rows if row["acc_estimated"] is not None]),
-        ],
-        *([f"k-means after `{stage}`", spread(values)] for stage, values in kmeans.items()),
+        line("true number given", [row["acc_true"] for row in rows]),
+        line(f"number estimated (`{rows[0]['estimator']}`)", [row["acc_estimated"] for row in rows]),
+        *(line(f"k-means after `{stage}`", [row["kmeans"][stage] for row in rows]) for stage in rows[0]["kmeans"]),
     ]
-    about = f"{len(rows)} alphabets, seed {rows[0]['seed']}, {rows[0]['device']}, commit {rows[0]['commit']}; ± over alphabets."
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
+    about = f"{len(rows)} alphabets, seed {rows[0]['seed']}, {rows[0]['device']}, commit {commits}; ± over alphabets."
     return "\n\n".join([about, table(["", "ACC"], lines), estimates_table(rows)])
+
+
+def curves_table(rows: Sequence[Row]) -> str:
+    """Old against new classes: as trained, and where the price of new classes gives most in all, which takes test labels."""
+
+    def line(group: list[Row]) -> list[str]:
+        def three(shift: float) -> list[list[float]]:
+            points = [next(p for p in row["curve"] if p["shift"] == shift) for row in group]
+            return [[point[name] for point in points] for name in ("old", "new", "all")]
+
+        best = max((p["shift"] for p in group[0]["curve"]), key=lambda shift: statistics.fmean(three(shift)[2]))
+        cells = [" / ".join(spread(values) for values in three(shift)) for shift in (0.0, best)]
+        return [what(group[0]), str(len(group)), *cells, f"{best:g}", group[0]["commit"]]
+
+    head = ["run", "seeds", "old / new / all, as trained", "at the best price", "that price", "commit"]
+    return table(head, (line(group) for group in grouped(rows)))
 
 
 def rounds_table(rows: Sequence[Row]) -> str:
@@ -200,7 +224,8 @@ def rounds_table(rows: Sequence[Row]) -> str:
 def section(name: str, rows: Sequence[Row]) -> str:
     """Everything that one file holds."""
     kinds: list[tuple[Callable[[Row], bool], Callable[[list[Row]], str]]] = [
-        (lambda row: "acc_new" in row, runs_table),
+        (lambda row: "acc_new" in row and "curve" not in row, runs_table),
+        (lambda row: "curve" in row, curves_table),
         (lambda row: "acc_true" in row, alphabets_table),
         (lambda row: "acc_before" in row, rounds_table),
         (lambda row: "estimates" in row and "acc_true" not in row, estimates_table),

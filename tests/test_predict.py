@@ -33,7 +33,7 @@ FORMAT_1 = Path(__file__).parent / "runs" / "fixtures" / "format1"
 
 
 def trained_recipe() -> Recipe:
-    """Trained in a second or two."""
+    """Trained in seconds, and long enough that known classes are told apart in float32 as well as in bfloat16."""
     base = get_recipe("folder")
     return replace(
         base,
@@ -41,9 +41,9 @@ def trained_recipe() -> Recipe:
         pile="mixed",
         model=Model(backbone="small", width=4, head="cosine", size=SIDE),
         pretrain=replace(base.pretrain, method="none"),
-        supervised=replace(base.supervised, epochs=8, batch=16, lr=0.05),
+        supervised=replace(base.supervised, epochs=16, batch=16, lr=0.05),
         joint=replace(
-            base.joint, objective="swap", epochs=8, batch=32, lr=0.05, swap=Swap(heads=1, hidden=16, projection=8)
+            base.joint, objective="swap", epochs=16, batch=32, lr=0.05, swap=Swap(heads=1, hidden=16, projection=8)
         ),
     )
 
@@ -358,6 +358,10 @@ def test_refusals(run: Run, made: Path, tmp_path: Path) -> None:
         ask(run, made, more, to=tmp_path / "nowhere" / "a.csv")
     with pytest.raises(InputError, match="nowhere"):
         ask(run, made, tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"^The list of images is empty; give at least one\.$"):
+        ask(run, made, [])
+    with pytest.raises(InputError, match=r"^/proc/a\.csv cannot be written \(.+\); give another file as to\.$"):
+        ask(run, made, more, to="/proc/a.csv")
     (run.path / "summary.json").unlink()
     with pytest.raises(InputError, match="not finished"):
         ask(run, made, more)

@@ -58,18 +58,34 @@ def test_errors_of_an_estimate_are_counted_by_hand(page: ModuleType) -> None:
     assert "| `tree` | 3 | 1.67 | 1 of 2 |" in page.estimates_table(rows)
 
 
-def test_each_run_over_the_alphabets_has_a_table_of_its_own(page: ModuleType) -> None:
+def test_alphabets_with_the_same_settings_are_one_table_until_one_repeats(page: ModuleType) -> None:
     row = {"acc_true": 0.9, "acc_estimated": 0.8, "estimator": "text", "seed": 0, "device": "X", "commit": "abc"}
-    row |= {"n_true": 5, "estimates": {"text": {"n_new": 3, "interval": [2, 6]}}}
-    before = row | {"kmeans": {"pretrain": 0.7, "supervised": 0.6}}
-    after = row | {"kmeans": {"pretrain": 0.8}, "commit": "def", "acc_estimated": None}
-    first, second = page.alphabets_table([before, after, before]).split("1 alphabets")
-    assert "2 alphabets, seed 0, X, commit abc" in first
+    row |= {"n_true": 5, "estimates": {"text": {"n_new": 3, "interval": [2, 6]}}, "epochs": [1, 1, 1]}
+    long = row | {"kmeans": {"pretrain": 0.7, "supervised": 0.6}}
+    short = row | {"kmeans": {"pretrain": 0.8}, "epochs": [1, 0, 1], "acc_estimated": None}
+    rows = [long | {"alphabet": "A"}, short | {"alphabet": "A"}, long | {"alphabet": "B", "commit": "def"}]
+    rows += [
+        long | {"alphabet": "B", "commit": "ghi", "acc_true": 0.5},
+        short | {"alphabet": "B", "acc_estimated": 0.7},
+    ]
+    first, again, last = page.alphabets_table(rows).split(" alphabets, seed 0, X, commit ")[1:]
+    assert first.startswith("abc, def;")
     assert "| k-means after `supervised` | 60.0 ± 0.0 |" in first
     assert "| `text` | 2 | 2.00 | 2 of 2 |" in first
-    assert "supervised" not in second
-    assert "| number estimated (`text`) | – |" in second
-    assert "| `text` | 1 | 2.00 | 1 of 1 |" in second
+    assert again.startswith("ghi;")
+    assert "| true number given | 50.0 |" in again
+    assert "supervised" not in last
+    assert "| number estimated (`text`), 1 alphabets | 70.0 |" in last
+
+
+def test_the_best_price_of_new_classes_is_that_of_the_mean(page: ModuleType) -> None:
+    def curve(*everything: float) -> dict:
+        points = [{"shift": float(i), "old": 0.9, "new": 0.1 * i, "all": a} for i, a in enumerate(everything)]
+        return {"recipe": "cifar10", "acc_new": 0.9, "commit": "abc", "curve": points}
+
+    rows = [curve(0.5, 0.7, 0.6) | {"run": "seed0"}, curve(0.5, 0.7, 0.9) | {"run": "seed1"}]
+    [line] = page.curves_table(rows).splitlines()[2:]
+    assert "| 2 | 90.0 ± 0.0 / 0.0 ± 0.0 / 50.0 ± 0.0 | 90.0 ± 0.0 / 20.0 ± 0.0 / 75.0 ± 21.2 | 2 | abc |" in line
 
 
 def test_rows_that_share_their_conditions_share_a_line(page: ModuleType) -> None:

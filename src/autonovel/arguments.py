@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from autonovel.errors import InputError, option
 from autonovel.machine.device_name import check_device_name
+from autonovel.machine.disk import nearest_there_is, why_not_writable
 from autonovel.machine.launch import launched
 
 LARGEST_SEED = 10**18
@@ -105,15 +105,11 @@ def check_out(out: Path) -> None:
 
 def _check_writable(out: Path) -> Path:
     """The folder, or the nearest one above it that there is, in which something can be written."""
-    there = next((folder for folder in (out, *out.parents) if os.path.exists(folder)), Path("."))
+    there = nearest_there_is(out)
     if not there.is_dir():
         raise InputError(f"{there} is a file; give another folder for the run as {option('out')}.")
-    try:
-        out.exists()  # fails for a name that the system does not take
-        with tempfile.TemporaryDirectory(prefix=".", dir=there):
-            pass
-    except OSError as error:
+    if why := why_not_writable(out):
         raise InputError(
-            f"The folder {out} cannot be written ({error.strerror}); give another folder for the run as {option('out')}."
-        ) from None
+            f"The folder {out} cannot be written ({why}); give another folder for the run as {option('out')}."
+        )
     return there

@@ -25,6 +25,7 @@ from autonovel.data.reading.parts import FileReader
 from autonovel.data.reading.problems import Problem, refuse_if_too_many
 from autonovel.data.reading.store import gather
 from autonovel.data.reading.survey import nothing_usable
+from autonovel.errors import InputError
 from autonovel.machine.ahead import ahead
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.capture import not_captured
@@ -63,6 +64,8 @@ def predict(
         cache: folder for features that a CPU computes; the user's cache folder when left out.
         reporter: sees the progress.
     """
+    if isinstance(images, list | tuple) and not images:
+        raise InputError("The list of images is empty; give at least one.")
     writer = None if to is None else writer_to(Path(to))
     mode, shown = Mode.of(device), reporter or Reporter()
     _ = run.summary  # says so where the run is not finished

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from autonovel.errors import InputError, option
+from autonovel.machine.disk import why_not_writable
 
 Write = Callable[["Columns"], None]
 """Takes some answers, at least one."""
@@ -104,6 +105,8 @@ def writer_to(path: Path) -> AbstractContextManager[Write]:
         raise InputError(f"{path} has no ending that says how to write it; choose one of {', '.join(writers)}.")
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"{path} cannot be written; give a file in a folder that exists as {option('to')}.")
+    if why := why_not_writable(path.parent):
+        raise InputError(f"{path} cannot be written ({why}); give another file as {option('to')}.")
     if write is _parquet:
         _pyarrow()
     return _whole(path, write)

@@ -1,5 +1,6 @@
 """``autonovel report`` and ``autonovel browse`` on a run with pictures."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,31 @@ def test_the_report_is_written_and_named(pictured: Path, call: Call) -> None:
     assert "<html" in (pictured / "report.html").read_text()
     lines = call("show", pictured).stdout.splitlines()
     assert any(line.startswith("The whole report: ") and line.endswith(str(pictured / "report.html")) for line in lines)
+
+
+def test_what_to_do_next_follows_from_what_was_done(tmp_path: Path, call: Call) -> None:
+    run = digits_run(tmp_path / "run", n=100)
+
+    def told() -> dict[str, str]:
+        return dict(re.findall(r"^([A-Z][a-z ]+): +(.+)$", call("show", run.path).stdout, re.M))
+
+    run.report()
+    first = told()
+    assert first["The class of every image"] == str(run.path / "predictions.csv")
+    assert first["Give one a name"] == f"autonovel name {run.path} 0 NAME"
+    run.name(0, "heron")
+    then = told()
+    assert then["What the machine answered"] == str(run.path / "predictions.csv")
+    assert then["Write picture and report again"] == f"autonovel report {run.path}"
+    assert then["Give one a name"] == f"autonovel name {run.path} 1 NAME"
+    assert "Sort the images into folders" not in then
+    for number in (1, 2, 3, 4):
+        run.name(number, f"bird {number}")
+    run.report()
+    last = told()
+    assert "Give one a name" not in last
+    assert last["Sort the images into folders"] == f"autonovel export {run.path} --to sorted"
+    assert "Write picture and report again" not in last
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

@@ -107,6 +107,13 @@ def test_a_run_without_images(tmp_path: Path) -> None:
         ("a.csv", {}, "looks like csv, but the format is folders; add format='csv'"),
         ("a.onnx", {"format": "onnx"}, "needs a folder"),
         ("file/a.csv", {"format": "csv"}, "cannot be written"),
+        ("/proc/a.csv", {"format": "csv"}, r"^The folder /proc cannot be written \(.+\); give another one with to\.$"),
+        ("/proc/out", {}, r"^The folder /proc/out cannot be written \(.+\); give another one with to\.$"),
+        (
+            "/proc/out",
+            {"format": "onnx"},
+            r"^The folder /proc/out cannot be written \(.+\); give another one with to\.$",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(run: Run, tmp_path: Path, to: str, options: dict, sentence: str) -> None:

@@ -86,6 +86,17 @@ def test_a_name_that_is_taken_is_refused_with_a_sentence(open_tab: OpenTab, run:
     assert load(run.path).names == {1: "stork"}
 
 
+@pytest.mark.parametrize("size", [{}, PHONE])
+def test_a_message_does_not_hide_what_can_be_done_with_the_selection(open_tab: OpenTab, size: dict[str, Any]) -> None:
+    page = open_tab(address="#/cluster/0", allow="400", **size)
+    page.get_by_role("button", name="Name").click()
+    page.keyboard.press("Enter")  # no name is given
+    said(page, "is empty")
+    page.locator(".tile-select").first.check()
+    message, bar = (page.locator(part).bounding_box() for part in ("#notices", "#selection"))
+    assert message["y"] + message["height"] <= bar["y"]
+
+
 def test_merge_undo_redo(open_tab: OpenTab, run: Run) -> None:
     page = open_tab()
     for number in (1, 3):
@@ -135,6 +146,8 @@ def test_move_selected_images(open_tab: OpenTab, run: Run) -> None:
     said_of_selection = page.get_by_role("region", name="Selection")
     assert "3 images selected" in said_of_selection.inner_text()
     said_of_selection.get_by_role("button", name="Move to…").click()
+    squeezed = "buttons => buttons.filter(button => button.scrollHeight > button.clientHeight).length"
+    assert page.locator("dialog .choice").evaluate_all(squeezed) == 0
     page.get_by_label("Find by name").fill("new 4")
     page.keyboard.press("Enter")
     said(page, "Moved 3 images to “new 4”.")
@@ -242,6 +255,35 @@ def test_two_tabs(open_tab: OpenTab, run: Run) -> None:
     assert load(run.path).names == {0: "stork", 1: "egret"}
 
 
+def test_a_change_waits_for_the_one_before(open_tab: OpenTab, run: Run) -> None:
+    page, held = open_tab(), []
+    page.route("**/api/edit", lambda route: held.append(route), times=1)  # as slow as a split of many images
+    card(page, 0).get_by_role("button", name="Name").click()
+    page.keyboard.type("heron")
+    with page.expect_request("**/api/edit"):
+        page.keyboard.press("Enter")
+    page.keyboard.press("u")
+    held[0].continue_()
+    said(page, "Undone.")
+    assert [entry["do"] for entry in load(run.path).edits] == ["name", "undo"]
+
+
+def test_what_waits_for_a_change_that_is_refused_is_not_done(open_tab: OpenTab, run: Run) -> None:
+    page, held = open_tab(allow="409"), []
+    page.route("**/api/edit", lambda route: held.append(route), times=1)
+    card(page, 0).get_by_role("button", name="Name").click()
+    page.keyboard.type("heron")
+    with page.expect_request("**/api/edit"):
+        page.keyboard.press("Enter")
+    page.keyboard.press("u")  # meant for the name, not for what somebody else does meanwhile
+    run.name(1, "stork")
+    held[0].continue_()
+    said(page, "nothing was done")
+    card(page, 1).get_by_text("stork").wait_for()
+    page.wait_for_load_state("networkidle")
+    assert load(run.path).names == {1: "stork"}
+
+
 def test_search_and_hostile_names(open_tab: OpenTab, run: Run) -> None:
     name = "<img src=x onerror=alert(1)>\"'"
     run.name(0, name)
@@ -331,3 +373,18 @@ def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:
     assert page.evaluate("[...document.images].every(i => i.src.startsWith('data:'))")
     context.close()
     assert wrong == []
+
+
+def test_the_report_on_a_phone_breaks_no_word_of_the_table(browser: Any, run: Run) -> None:
+    context = browser.new_context(**PHONE)
+    page = context.new_page()
+    page.goto(run.name(0, "crosses").name(1, "x" * 100).report().as_uri())
+    lines = """cells => cells.map(cell => {
+        const text = document.createRange();
+        text.selectNodeContents(cell);
+        return new Set([...text.getClientRects()].map(part => Math.round(part.bottom / 8))).size;
+    })"""
+    assert page.locator(".sizes thead th", has_text="Images").evaluate_all(lines) == [1]
+    assert page.locator(".sizes tbody th", has_text="crosses").evaluate_all(lines) == [1]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()

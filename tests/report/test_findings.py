@@ -79,7 +79,8 @@ def test_sizes_that_are_suspicious(run: Run, monkeypatch: pytest.MonkeyPatch) ->
         found = [made(np.arange(n) % 100, k) for k, n in enumerate(counts)]
         return "\n".join(finding.text for finding in find(run, found))
 
-    assert "same size" in sizes(50, 50, 50)
+    assert "All 3 clusters are of the same size" in sizes(50, 50, 50)
+    assert "Both clusters are of the same size" in sizes(50, 50)
     assert "same size" not in sizes(50, 55, 60)
     assert "“new 1” is tiny" in sizes(50, 2, 60)
     assert "“new 1” collapsed: no image is in it" in sizes(50, 0, 60)
@@ -92,11 +93,11 @@ def test_doubt_and_files_left_out(run: Run) -> None:
     (run.path / "problems.csv").write_text(
         "path,reason,left_out\na<b>.png,truncated,yes\nb.png,truncated,yes\nc.png,the same picture as a.png,no\n"
     )
-    assert "2 files were left out: 2 × truncated." in texts(run)
-    assert "1 files have a remark" in texts(run)
+    assert "2 files were left out: 2 × truncated. See problems.csv." in texts(run)
+    assert "One file has a remark" in texts(run)
     assert "The machine is unsure of" in texts(run)  # k-means by pixels is
     (run.path / "unlike.csv").write_text("image\n" + run.machine.images[3] + "\n")
-    assert "One image is unlike anything seen" in texts(load(run.path))
+    assert "One image is unlike anything seen in training; look at it first (unlike.csv)." in texts(load(run.path))
 
 
 def test_nearest_known_classes(run: Run) -> None:

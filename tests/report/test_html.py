@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,6 +86,27 @@ def test_edits_show(run: Run) -> None:
     assert "4 new classes" in page.text
     assert "after 2 edits by a person" in page.text
     assert "After a person's edits there are 4." in page.text
+    run.split(2, 2).undo()
+    assert "after 2 edits by a person" in read(write_report(run)).text
+
+
+def test_the_picture_has_the_present_names_too(run: Run) -> None:
+    before = draw_clusters(run).read_bytes()
+    assert run.name(2, "heron").report() == run.path / "report.html"
+    assert (run.path / "clusters.png").read_bytes() != before
+
+
+def test_a_notebook_shows_the_picture_with_the_present_names(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[bytes] = []
+    display = SimpleNamespace(
+        HTML=lambda text: text.encode(), Image=lambda filename: Path(filename).read_bytes(), display=shown.append
+    )
+    monkeypatch.setitem(sys.modules, "IPython.display", display)  # type: ignore[arg-type]
+    monkeypatch.setattr("autonovel.runs.show._in_notebook", lambda: True)
+    before = draw_clusters(run).read_bytes()
+    run.show()
+    run.name(2, "heron").show()
+    assert (shown[1] == before, shown[3] == before) == (True, False)
 
 
 def test_the_map_holds_what_the_run_holds(run: Run) -> None:
@@ -178,7 +201,7 @@ def test_a_folder_without_pictures_has_a_report_and_no_picture(run: Run) -> None
     for name in ("images.csv", "thumbnails/index.json"):
         (run.path / name).unlink()
     plain = load(run.path)
-    assert not read(write_report(plain)).of("img")
+    assert not read(plain.report()).of("img")
     with pytest.raises(InputError, match="has no thumbnails"):
         draw_clusters(plain)
 

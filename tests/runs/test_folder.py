@@ -199,6 +199,17 @@ def test_a_folder_on_a_disk_without_locks_can_be_used(
     assert edited.names == {0: "heron"}
 
 
+def test_a_run_on_other_images_is_refused_in_words_and_not_by_checksums(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1])
+    config = run.read_json("config.json")
+    data = {"class_names": ["a"], "fingerprint": "0" * 32, "pixels": "1" * 32, "labelled": "2" * 32}
+    run.write_json("config.json", config | {"run": config["run"] | {"data": data}})
+    mine = {"run": config["run"] | {"data": data | {"fingerprint": "3" * 32, "labelled": "4" * 32}}}
+    said = r"another run \(images or their labels differ; labelled images differ\); choose another out or the same settings"
+    with pytest.raises(InputError, match=said), Run(run.path).claim(mine):
+        pass
+
+
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [0, 1])
     before = (run.path / "predictions.csv").read_bytes()
@@ -211,7 +222,9 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         run.write_rows("predictions.csv", ("image", "cluster"), rows())
     assert (run.path / "predictions.csv").read_bytes() == before
     assert not [entry for entry in run.path.iterdir() if entry.name.endswith(".part")]
-    with pytest.raises(TrainingError, match="cannot be written .*make room for it"):
+    with pytest.raises(
+        TrainingError, match="cannot be written .*make room for it or allow writing, and give the same command again"
+    ):
         run.write_json("config.json/x", {})
 
 

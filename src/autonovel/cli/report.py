@@ -11,7 +11,8 @@ from autonovel.cli.flags import Positional
 
 @dataclass(frozen=True)
 class Report(Verb):
-    """Write the report of a run: one HTML file with pictures of every cluster, which opens without a server."""
+    """Write the report of a run as it is now: one HTML file with pictures of every cluster, which opens without a server.
+    clusters.png is drawn again as well."""
 
     run: Positional[Path]
     """The run folder."""

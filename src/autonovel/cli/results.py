@@ -6,6 +6,7 @@ import json as json_
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from autonovel.errors import listed
@@ -16,6 +17,9 @@ FILES = {
     "predictions.csv": "The class of every image",
 }
 """Files that a person wants to know of, with what they are."""
+
+MACHINE = "What the machine answered"
+"""What predictions.csv is once a person has changed something: edits are not in it."""
 
 
 def print_result(run: Any, *, json: bool = False) -> None:
@@ -133,13 +137,22 @@ def _made_with(run: Any) -> str:
 
 def _files(run: Any) -> Iterator[str]:
     """Where to look, and what to do next."""
-    first = next((cluster.number for cluster in run.clusters if cluster.kind == "new"), 0)
     folder = shlex.quote(str(run.path))
-    lines = {text: str(run.path / name) for name, text in FILES.items() if run.has(name)}
+    files = FILES | ({"predictions.csv": MACHINE} if run.edits else {})
+    lines = {text: str(run.path / name) for name, text in files.items() if run.has(name)}
+    if run.has("report.html") and _is_older(run.path / "report.html", run.path / "edits.jsonl"):
+        lines["Write picture and report again"] = f"autonovel report {folder}"
     lines["Look at them and correct them"] = f"autonovel browse {folder}"
     if run.suggested:
         lines["Merge what looks like one class"] = f"autonovel merge {folder} --suggested"
-    lines["Give one a name"] = f"autonovel name {folder} {first} NAME"
+    if unnamed := [c.number for c in run.clusters if c.kind == "new" and c.number not in run.names]:
+        lines["Give one a name"] = f"autonovel name {folder} {unnamed[0]} NAME"
+    else:
+        lines["Sort the images into folders"] = f"autonovel export {folder} --to sorted"
     width = max(map(len, lines)) + 1
     for text, value in lines.items():
         yield f"{text + ':':<{width}} {value}"
+
+
+def _is_older(file: Path, other: Path) -> bool:
+    return other.exists() and file.stat().st_mtime_ns < other.stat().st_mtime_ns

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from autonovel.errors import InputError, TrainingError, option, unknown
+from autonovel.machine.disk import why_not_writable
+from autonovel.runs.files import cannot_be_written
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
@@ -102,7 +104,7 @@ def export(
     try:
         written: Path | str = write(run, target, Options(how, overwrite, all, private))
     except OSError as error:
-        raise TrainingError(f"{error.filename or target} cannot be written ({error.strerror or error}).") from error
+        raise TrainingError(cannot_be_written(error.filename or target, error)) from error
     return written
 
 
@@ -126,6 +128,7 @@ def check_folder(run: Run, to: Path, options: Options) -> None:
         raise InputError(f"{to} is a file; give a folder with {option('to')}.")
     if to.is_dir() and (to / "summary.json").exists() and (to / "predictions.csv").exists():
         raise InputError(f"{to} is a run folder; give another folder with {option('to')}.")
+    _check_writable(to)
     if to.is_dir() and not options.overwrite and any(to.iterdir()):
         raise InputError(
             f"The folder {to} is not empty; choose another one with {option('to')}, or add {option('overwrite', True)}."
@@ -137,9 +140,15 @@ def check_file(to: Path, format: str, name: str, options: Options) -> Path:
     file = to if to.suffix.lower() == FORMATS[format].suffix and not to.is_dir() else to / name
     if file.is_dir() or (file.parent.exists() and not file.parent.is_dir()):
         raise InputError(f"{file} cannot be written; give another folder with {option('to')}.")
+    _check_writable(file.parent)
     if file.exists() and not options.overwrite:
         raise InputError(f"The file {file} exists; give another {option('to')}, or add {option('overwrite', True)}.")
     return file
+
+
+def _check_writable(folder: Path) -> None:
+    if why := why_not_writable(folder):
+        raise InputError(f"The folder {folder} cannot be written ({why}); give another one with {option('to')}.")
 
 
 def needed(what: str, extra: str, *packages: str) -> None:

@@ -164,14 +164,12 @@ def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
     left_out = Counter(row["reason"] for row in problems if row.get("left_out") != "no")
     if left_out:
         reasons = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(3))
-        found.append(
-            Finding("warning", f"{left_out.total():,} files were left out: {reasons}. problems.csv lists them.")
-        )
+        many = f"{left_out.total():,} files were" if left_out.total() > 1 else "One file was"
+        found.append(Finding("warning", f"{many} left out: {reasons}. See problems.csv."))
     remarks = len(problems) - left_out.total()
     if remarks:
-        found.append(
-            Finding("note", f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly.")
-        )
+        several = f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly."
+        found.append(Finding("note", several if remarks > 1 else "One file has a remark in problems.csv."))
     twins, seen = count_duplicates(run.features, new)
     if twins > 0.01 * seen and twins > 2:
         found.append(
@@ -182,8 +180,8 @@ def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
         )
     unlike = int(run.unlike.sum())
     if unlike:
-        many = f"{unlike:,} images are" if unlike > 1 else "One image is"
-        found.append(Finding("note", f"{many} unlike anything seen in training; look there first."))
+        many, them = (f"{unlike:,} images are", "them") if unlike > 1 else ("One image is", "it")
+        found.append(Finding("note", f"{many} unlike anything seen in training; look at {them} first (unlike.csv)."))
     return sorted(found, key=lambda finding: finding.level != "warning")
 
 
@@ -222,10 +220,11 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
             )
         )
     if sizes.max() - sizes.min() <= max(1, EQUAL * sizes.mean()) and sizes.mean() >= 20:
+        every = "Both" if len(new) == 2 else f"All {len(new)}"
         found.append(
             Finding(
                 "warning",
-                f"All {len(new)} clusters are of the same size, about {sizes.mean():,.0f} images. Unless your classes are, "
+                f"{every} clusters are of the same size, about {sizes.mean():,.0f} images. Unless your classes are, "
                 "the balance comes from the method.",
             )
         )

@@ -21,6 +21,7 @@ from autonovel.report.findings import find, labelled_groups, nearest_known
 from autonovel.report.pages import TEMPLATES, render
 from autonovel.report.session import unit_square
 from autonovel.runs.folder import Run
+from autonovel.runs.state import standing
 
 MOST_PICTURES = 1_500
 """Pictures beside the clusters, all together; with many clusters each shows fewer."""
@@ -90,7 +91,7 @@ def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
         "found": run.kind_found(len(new)),
         "number": _about_number(run, summary, len(new)),
         "facts": facts,
-        "edits": len(run.edits),
+        "edits": len(standing(run.edits)[0]),
         "largest": max((cluster.size for cluster in clusters), default=0),
         "made": ", ".join(str(summary[key]) for key in ("recipe", "preset", "device") if summary.get(key)),
         "seed": summary.get("seed"),

@@ -22,6 +22,13 @@ from autonovel.runs.upgrade import upgraded_recipe
 FORMAT = 2
 """The format of the folders that this version writes; it reads this one and format 1, whose folders do not say it."""
 
+CHECKSUMS = {
+    "data.fingerprint": "images or their labels differ",
+    "data.pixels": "images differ",
+    "data.labelled": "labelled images differ",
+}
+"""What to say where these entries of config.json differ, whose values tell a person nothing."""
+
 _CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}")
 """What a process that was killed while it wrote leaves behind: files under our own name for them, and under safetensors'."""
 
@@ -159,7 +166,9 @@ class RunFiles:
         there["recipe"] = upgraded_recipe(there.get("recipe", {}))
         mine, theirs = flat(config["run"]), flat(defaults) | flat(there)
         if differ := different(mine, theirs):
-            shown = "; ".join(f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5])
+            shown = "; ".join(
+                CHECKSUMS.get(key) or f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5]
+            )
             more = f" and {len(differ) - 5} more" if len(differ) > 5 else ""
             raise InputError(
                 f"The folder {self.path} holds another run ({shown}{more}); choose another {option('out')} or the same settings."
@@ -214,10 +223,13 @@ def written(path: Path) -> Iterator[Path]:
     try:
         yield path
     except OSError as error:
-        raise TrainingError(
-            f"{path} cannot be written ({error.strerror or error}); "
-            "make room for it, and the same command continues from the last kept state."
-        ) from error
+        raise TrainingError(cannot_be_written(path, error)) from error
+
+
+def cannot_be_written(path: object, error: OSError) -> str:
+    """What to say of a file that was to be written."""
+    why = error.strerror or error
+    return f"{path} cannot be written ({why}); make room for it or allow writing, and give the same command again."
 
 
 def lock(file: IO[Any], *, wait: bool) -> bool:

@@ -333,9 +333,13 @@ class Run(RunFiles):
         show(self)
 
     def report(self) -> Path:
-        """Write report.html and say where it is."""
+        """Write report.html and clusters.png as the clusters are now, and say where the report is."""
+        from autonovel.report.clusters import Pictures
         from autonovel.report.html import write_report
+        from autonovel.report.plots import draw_clusters
 
+        if Pictures(self).any:
+            draw_clusters(self)
         return write_report(self)
 
     def export(self, to: str | os.PathLike[str], **options: Any) -> Any:

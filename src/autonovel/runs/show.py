@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING
 
-from autonovel.errors import InputError
+from autonovel.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     import pandas
@@ -33,6 +34,11 @@ def show(run: Run) -> None:
 
         display(HTML(as_html(run)))
         if run.has("clusters.png"):
+            if run.edits:
+                from autonovel.report.plots import draw_clusters
+
+                with suppress(TrainingError):  # a folder that cannot be written can still be looked at
+                    draw_clusters(run)
             display(Image(filename=str(run.path / "clusters.png")))
     else:
         print(as_text(run))

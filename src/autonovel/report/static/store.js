@@ -42,8 +42,26 @@ export async function refresh() {
   return before !== undefined && before !== store.run.edits;
 }
 
-/** Send one change of a person. Resolves to whether it was made; tells the person either way. */
-export async function edit(change, said) {
+let waiting = 0; // changes that are not answered yet
+let last = null; // whether the latest of them was made
+
+/**
+ * Make one change of a person. Resolves to whether it was made; tells the person either way. A change waits for those
+ * before it, which it was made on top of; where one of them is refused, it is dropped.
+ */
+export function edit(change, said) {
+  const made = waiting ? last.then((before) => before && send(change, said)) : send(change, said);
+  waiting += 1;
+  last = made.finally(() => (waiting -= 1));
+  return last;
+}
+
+async function send(change, said) {
+  const back = change.do === "undo" || change.do === "redo";
+  if (back && !store.run[change.do]) {
+    notice(`There is nothing to ${change.do}.`);
+    return false;
+  }
   try {
     const answer = await ask("/api/edit", {
       method: "POST",
@@ -51,7 +69,7 @@ export async function edit(change, said) {
       body: JSON.stringify({ after: store.run.edits, ...change }),
     });
     take(await answer.json());
-    if (said) notice(said, { undo: change.do !== "undo" && change.do !== "redo" });
+    if (said) notice(said, { undo: !back });
     return true;
   } catch (error) {
     if (error.status === 409) await refresh();
@@ -60,8 +78,8 @@ export async function edit(change, said) {
   }
 }
 
-export const undo = () => (store.run.undo ? edit({ do: "undo" }, "Undone.") : notice("There is nothing to undo."));
-export const redo = () => (store.run.redo ? edit({ do: "redo" }, "Done again.") : notice("There is nothing to redo."));
+export const undo = () => edit({ do: "undo" }, "Undone.");
+export const redo = () => edit({ do: "redo" }, "Done again.");
 
 export const cluster = (number) => store.run.clusters.find((one) => one.number === number);
 export const picture = (row) => `/pictures/${store.run.version}/${row}.jpg`;
