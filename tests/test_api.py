@@ -191,6 +191,13 @@ def test_labels_may_be_text() -> None:
     assert set(model.labels_[y == ""]) <= {"new 0", "new 1"}
 
 
+def test_a_known_class_may_be_called_as_a_new_one_would_be() -> None:
+    X, y, _ = pile(("new 0", "crow", "heron"))
+    model = an.AutoNovel(n_new=2, recipe=tiny_recipe(), device="cpu").fit(X, y)
+    assert model.classes_.tolist() == ["crow", "heron", "new 0", "new new 0", "new 1"]
+    np.testing.assert_array_equal(model.labels_[y != ""], y[y != ""])
+
+
 def test_labels_may_have_gaps_and_any_type() -> None:
     X, y, _ = pile((7, 40, 12))
     for kind in (np.int8, np.float64):
@@ -260,6 +267,17 @@ def test_two_piles_of_arrays_or_image_sets_are_the_same_run(tmp_path: Path) -> N
     assert len(one.labels) == len(arrays.labels)
 
 
+def test_a_seed_out_of_an_array_is_the_same_seed(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "report": False}
+    plain = an.discover((X, y), out=tmp_path / "plain", seed=1, **settings)
+    run = an.discover((X, y), out=tmp_path / "run", seed=np.arange(2)[1], **settings)
+    assert run.config == plain.config
+    np.testing.assert_array_equal(run.features, plain.features)
+    with pytest.raises(InputError, match="seed is 0.5; give a whole number"):
+        an.tune((X, y), search={"joint.epochs": [1, 2]}, out=tmp_path / "tune", seed=0.5)
+
+
 def test_labels_on_the_unlabelled_side_are_not_used(tmp_path: Path) -> None:
     X, y, truth = pile()
     known = y != -1
@@ -285,6 +303,18 @@ def test_discover_refuses_what_cannot_be_used_and_writes_nothing(tmp_path: Path)
         an.discover((X, y), n_new=0, **settings)
     with pytest.raises(InputError):
         an.discover(tmp_path / "nowhere", tmp_path / "neither", n_new=N_NEW, **settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("recipe", ["folder", "digits"])
+def test_an_image_set_without_images_or_without_labelled_ones_is_refused(tmp_path: Path, recipe: str) -> None:
+    settings = {"recipe": recipe, "preset": "fast", "device": "cpu", "out": tmp_path / "run"}
+    with pytest.raises(InputError, match="There are no unlabelled images to discover classes in"):
+        an.discover(an.ImageSet.from_arrays(np.zeros((0, 8, 8))), **settings)
+    X, _, _ = pile()
+    unlabelled = an.ImageSet(X, np.full(len(X), -1), tuple(map(str, range(len(X)))), ("cat", "dog"))
+    with pytest.raises(InputError, match="The known class 'cat' has no image"):
+        an.discover(unlabelled, n_new=N_NEW, **settings)
     assert not (tmp_path / "run").exists()
 
 

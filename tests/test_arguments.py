@@ -24,6 +24,10 @@ from autonovel.errors import InputError, did_you_mean, on_command_line, option, 
         ({"device": "gpu"}, "There is no device 'gpu'; choose cpu, cuda, cuda:N or auto."),
         ({"device": "cuda:x"}, "There is no device 'cuda:x'"),
         ({"device": 0}, "There is no device '0'"),
+        ({"seed": 1.5}, "seed is 1.5; give a whole number of at most 18 digits."),
+        ({"seed": "1"}, "seed is '1'; give a whole number"),
+        ({"seed": True}, "seed is True; give a whole number"),
+        ({"seed": 10**18}, "seed is 1000000000000000000; give a whole number of at most 18 digits."),
     ],
 )
 def test_numbers_and_devices(arguments: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -38,6 +42,8 @@ def test_what_can_work_is_accepted_and_leaves_nothing(tmp_path: Path) -> None:
     for n_new in ("auto", 2, np.int64(3)):
         for device in ("auto", "cpu", "cuda", "cuda:11"):
             check_arguments(out=tmp_path / "a" / "b" / "run", n_new=n_new, device=device)
+    for seed in (0, -3, np.int64(7), 10**18 - 1):
+        check_arguments(out=tmp_path / "run", seed=seed)
     check_arguments(out=str(photos / "run"), k=7)  # the folder of a run is passed over when the pile is read
     assert list(tmp_path.rglob("*")) == [photos]
 

@@ -88,7 +88,8 @@ def discover(
     Returns:
         The finished run.
     """
-    check_arguments(out=out, device=device, n_new=n_new)
+    check_arguments(out=out, device=device, n_new=n_new, seed=seed)
+    seed = int(seed)  # one out of an array is another type, which no JSON file can hold
     shown = reporter if reporter is not None else make_reporter(verbose)
     remarks: dict[str, Any] = {}
     if continue_from is not None:
@@ -132,7 +133,8 @@ def estimate(
     world: World = ALONE,
 ) -> ClassEstimate:
     """How many new classes are there? The first stages of :func:`discover`, which can continue in the same folder."""
-    check_arguments(out=out, device=device)
+    check_arguments(out=out, device=device, seed=seed)
+    seed = int(seed)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     shown = reporter if reporter is not None else make_reporter(verbose)
     pipeline = _pipeline(_given(labelled, unlabelled), settings, None, seed, Mode.of(device, world), cache, shown)
@@ -181,7 +183,7 @@ def tune(
         out: the folder of the search. The same call with the same folder continues where it stopped.
         recipe: name or :class:`~autonovel.settings.Recipe` to which the values are added.
         preset: paper, reference or fast.
-        trials: so many combinations by chance; all of them when left out.
+        trials: how many combinations to try, chosen at random; all of them when left out.
         splits: how many different sets of classes are hidden, one after the other.
         hide: how many classes each of them has; as many as there are new ones, at most two fifths of the known ones, or a
             quarter of these where ``n_new`` is left out.
@@ -201,11 +203,21 @@ def tune(
         The table, the best recipe, and how far to trust it.
     """
     check_search(
-        out=out, device=device, splits=splits, seeds=seeds, together=together, n_new=n_new, with_pile=with_pile
+        out=out,
+        device=device,
+        splits=splits,
+        seeds=seeds,
+        together=together,
+        n_new=n_new,
+        with_pile=with_pile,
+        seed=seed,
     )
+    seed = int(seed)
     shown = reporter if reporter is not None else make_reporter(verbose)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     values = to_compare(search, trials, seed)
+    for one in values:
+        with_fields(settings, one)  # refuses fields and values that there are not
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
     given = _given(labelled, unlabelled)
@@ -240,14 +252,14 @@ def _given(labelled: Any, unlabelled: Any) -> ImageSet | Input:
 
 
 def _asked(given: ImageSet | Input, recipe: Recipe, n_new: int | None, seed: int, mode: Mode) -> str:
-    """The same text for the same question about the same files, unchanged; empty where that cannot be told without reading."""
+    """The same text for the same question about the same, unchanged files; empty where only reading them would show that."""
     files = "" if isinstance(given, ImageSet) else given.fingerprint
     asked = (recipe.to_dict(), n_new, seed, mode.device.type, packaged_network(), files)
     return mode.world.from_first(lambda: hashlib.sha256(repr(asked).encode()).hexdigest()[:32] if files else "")
 
 
 def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> tuple[ImageSet | Input, str]:
-    """The images of a run as a person left them, and what was taken, which is said too."""
+    """The images of a run as a person left them, and a sentence about what was taken, which is reported too."""
     if Path(out).resolve() == before.path.resolve():
         raise InputError(f"{before.path} is the run to continue from; give another folder as {option('out')}.")
     taken = next_round(before, more, images=images)
@@ -311,7 +323,7 @@ def _read(
 
 
 def _draw(run: Run, report: bool, reporter: Reporter) -> None:
-    """What there is to look at, where it is not there yet."""
+    """Draw the pictures and the report that are not there yet."""
     if run.has("estimate.json") and not run.has("estimate.png"):
         draw_estimate(run)
     if report and run.finished and not run.has("report.html"):

@@ -1,4 +1,4 @@
-"""What can be refused before an image is read: numbers, devices and output folders that cannot work. Imports no torch."""
+"""Refuses numbers, devices and output folders that cannot work, before an image is read. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.errors import InputError, option
+from autonovel.machine.device_name import check_device_name
 from autonovel.machine.disk import nearest_there_is, why_not_writable
 from autonovel.machine.launch import launched
+
+LARGEST_SEED = 10**18
+"""Seeds must be smaller: torch's generators take 64 bits, and numbers are added to some seeds."""
 
 
 def check_arguments(
@@ -19,6 +23,7 @@ def check_arguments(
     device: str = "auto",
     n_new: Any = "auto",
     k: Any = "auto",
+    seed: Any = 0,
 ) -> None:
     """Refuse what cannot work, each with one sentence.
 
@@ -27,10 +32,12 @@ def check_arguments(
         device: 'cpu', 'cuda', 'cuda:N' or 'auto'; whether there is such a device is not asked here.
         n_new: how many new classes there are; 'auto' estimates it.
         k: the same where nothing is labelled.
+        seed: everything random depends on it.
     """
     _check_number("n_new", n_new)
     _check_number("k", k)
-    _check_device(device)
+    _check_seed(seed)
+    check_device_name(device)
     if launched().first:  # which alone writes the folder
         check_out(Path(out))
 
@@ -44,6 +51,7 @@ def check_search(
     together: int | None,
     n_new: int | None,
     with_pile: bool,
+    seed: Any = 0,
 ) -> None:
     """Refuse a search of settings that cannot work, each with one sentence; see :func:`autonovel.api.tune`."""
     if launched().several:
@@ -54,7 +62,8 @@ def check_search(
     if with_pile and n_new is None:
         raise InputError(f"{option('with_pile')} needs to know how many new classes there are; give {option('n_new')}.")
     _check_number("n_new", "auto" if n_new is None else n_new)
-    _check_device(device)
+    _check_seed(seed)
+    check_device_name(device)
     if (Path(out) / "trials.jsonl").exists():  # a search that is to be continued
         _check_writable(Path(out))
     elif (Path(out) / "config.json").exists():
@@ -63,18 +72,22 @@ def check_search(
         check_out(Path(out))
 
 
-def _check_device(device: str) -> None:
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
-        raise InputError(f"There is no device '{device}'; choose cpu, cuda, cuda:N or auto.")
-
-
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, str) and value == "auto":
         return
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if not _is_whole(value):
         raise InputError(f"{option(name)} is {value!r}; give a whole number or 'auto'.")
     if int(value) < 2:
         raise InputError(f"{option(name)} is {value}; there must be at least 2 classes to tell apart.")
+
+
+def _check_seed(seed: Any) -> None:
+    if not _is_whole(seed) or abs(int(seed)) >= LARGEST_SEED:
+        raise InputError(f"{option('seed')} is {seed!r}; give a whole number of at most 18 digits.")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 _LEFT_OVER = re.compile(r"state|\..+\.part")

@@ -32,7 +32,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _spread(x: Tensor, step: int, number: int) -> Tensor:
-    """So many steps further, modulo 2^32.
+    """``number`` steps further, modulo 2^32.
 
     The number is Python's: one counted on the device is an int32 index to torch's compiler, too small for the product.
     """

@@ -1,4 +1,4 @@
-"""What cannot work is refused before any training, each case with one sentence."""
+"""Refuses what cannot work before any training, each case with one sentence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from autonovel.errors import InputError, kind_found, option
 from autonovel.settings import Recipe
 
 
-def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
-    """Refuse what cannot work, each with one sentence."""
+def check_images(data: ImageSet, n_new: int | None) -> None:
+    """Refuse images in which ``n_new`` new classes (None: a number to be estimated) cannot be discovered."""
     unlabelled = int((~data.is_labelled).sum())
     if n_new is not None and n_new < 2:
         raise InputError(
@@ -35,6 +35,10 @@ def check(data: ImageSet, recipe: Recipe, n_new: int | None) -> None:
     missing = [name for i, name in enumerate(data.class_names) if not (data.labels == i).any()]
     if missing:
         raise InputError(f"The known class '{missing[0]}' has no image; leave it out or add images of it.")
+
+
+def check_settings(data: ImageSet, recipe: Recipe) -> None:
+    """Refuse settings that cannot work, or not with these images."""
     if (
         recipe.model.backbone in ("small", "vgg")
         and data.images.shape[1] != data.images.shape[2]

@@ -75,8 +75,9 @@ def train(
             'supervised-probe' for another training with the settings of 'supervised').
         checkpoint: keeps the state at most every ``checkpoint_seconds``, and when the work is interrupted or fails.
         on_epoch: is called after each epoch.
-        on_message: is told what takes long between two epochs.
-        on_step: is told how many of how many steps of the epoch are done; on a CPU alone, for a GPU is not to wait for it.
+        on_message: is called with a sentence before something that takes long between two epochs.
+        on_step: is called after each step with how many steps of the epoch are done, and how many there are; on a CPU only,
+            because a GPU would have to wait for it.
         look: what the method's hook at the start of an epoch may ask; only methods without such a hook can do without.
     """
     settings = method.settings
@@ -123,7 +124,7 @@ def train(
                         f"the state after epoch {done} is kept. A lower {option(stage.partition('-')[0] + '.lr')} usually helps."
                     )
                 good, done = copy_of(live_state(net, optimiser, method)), number + 1
-                # told before it is kept: a run that is killed in between does the epoch again, and loses no record of one
+                # reported before it is kept: a run that is killed in between does the epoch again, and no record is lost
                 if on_epoch is not None:
                     on_epoch(Epoch(number, losses, settings.lr_at(number), time.perf_counter() - started))
                 if checkpoint is not None and time.monotonic() - saved > checkpoint_seconds:
@@ -142,7 +143,7 @@ def train(
                     checkpoint.save(good, done)
             raise
         finally:
-            if isinstance(ahead, torch.cuda.Stream):  # its memory must be free before another training is told so
+            if isinstance(ahead, torch.cuda.Stream):  # its memory must be free before another training may use it
                 torch.cuda.current_stream().synchronize()
                 ahead.synchronize()
                 step = None
@@ -151,7 +152,7 @@ def train(
 
 
 def _compiling_pays(mode: Mode, seconds: float) -> bool:
-    """Whether to compile for a stage that would go on for so many seconds; all processes do the same."""
+    """Whether to compile for a stage that has this many seconds left; all processes do the same."""
     return mode.world.from_first(lambda: seconds >= mode.compile_from)
 
 
@@ -163,7 +164,7 @@ def _compiled_if_possible(make_step: Callable[[Mode], Step], mode: Mode) -> Step
         if not mode.compiled or mode.world.several:  # the other processes would not know
             raise
         reason = str(error).strip().partition("\n")[0]
-        text = f"The training step could not be compiled ({reason}); training goes on without that, slower."
+        text = f"The training step could not be compiled ({reason}); training continues without it, more slowly."
         warnings.warn(text, AutonovelWarning, stacklevel=3)
     gc.collect()  # the memory of what failed
     return make_step(replace(mode, compiled=False))

@@ -28,7 +28,7 @@ def option(name: str, value: Any = _NOTHING) -> str:
 
     Args:
         name: the argument; a setting of the recipe with its stage, such as ``joint.epochs``.
-        value: what the user is told to give.
+        value: what the user should give.
 
     >>> option("n_new"), option("device", "cpu"), option("joint.incremental", False)
     ('n_new', "device='cpu'", 'recipe.joint.incremental=False')
@@ -67,7 +67,7 @@ def listed(words: Iterable[object], last: str = "and") -> str:
 
 
 def kind_found(known: int, count: int = 2) -> str:
-    """What so many groups of a pile are called: new classes, or just clusters where no class is known.
+    """What this many groups of a pile are called: new classes, or just clusters where no class is known.
 
     >>> kind_found(known=5), kind_found(known=5, count=1), kind_found(known=0)
     ('new classes', 'new class', 'clusters')

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
 from autonovel.api import Path_, discover
-from autonovel.data.images import UNKNOWN, ImageSet
+from autonovel.data.images import ImageSet, says_a_class
 from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
@@ -85,9 +85,9 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             )
             self._trained, self._judge = restore(run, Mode.of(self.device)), Judge.read(run)
             self.summary_ = run.summary
-            found = run.labels
+            found, names = run.labels, run.classes
         self.n_new_: int = self.summary_["n_new"]
-        self.classes_ = _class_labels(np.asarray(y), data.class_names, self.n_new_)
+        self.classes_ = _class_labels(np.asarray(y), names, self.n_new_)
         index = data.labels.copy()
         index[~data.is_labelled] = found
         self.labels_ = np.asarray(self.classes_[index])
@@ -118,7 +118,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     def score(self, X: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """ACC of the predictions against true classes, under the best one-to-one matching; rows labelled -1 do not count."""
         true, found = np.asarray(y), self.predict(X)
-        counts = np.array([label not in (UNKNOWN, str(UNKNOWN), "", None) for label in true.tolist()], dtype=bool)
+        counts = says_a_class(true)
         if not counts.any():
             raise InputError("y labels no image; score needs the true classes of some.")
         return cluster_accuracy(true[counts], found[counts])
@@ -132,9 +132,9 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return self._trained.answers(images)
 
 
-def _class_labels(y: npt.NDArray[Any], class_names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:
-    """Known labels as they were given, then labels for the new classes of the same kind."""
+def _class_labels(y: npt.NDArray[Any], names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:
+    """Known labels as they were given, then labels for the new classes of the same kind: numbers, or these names of all."""
     if y.dtype.kind in "iufb":
         known = np.unique(y[y != -1].astype(np.int64))
         return np.concatenate([known, known.max() + 1 + np.arange(n_new)])
-    return np.array([*class_names, *(f"new {i}" for i in range(n_new))])
+    return np.array(names)

@@ -1,4 +1,4 @@
-"""What makes a run this run: its recipe, its data, its seed; and what two runs have in common."""
+"""What identifies a run: its recipe, its data, its seed; and what two runs have in common."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ import numpy.typing as npt
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError
 from autonovel.probes import plan_probes
+from autonovel.runs.files import FORMAT
 from autonovel.runs.folder import Run, versions
 from autonovel.runs.upgrade import upgraded_recipe
 from autonovel.settings import Recipe, from_dict
 from autonovel.stages import Stage, before_estimate, numbered
-
-FORMAT = 2
-"""Of the run folder. Folders of format 1, which did not say so, can be read."""
 
 _SEEN = {"images": ("pixels", "images"), "labels": ("labelled", "labelled images"), "both": ("fingerprint", "images")}
 """By what a method sees: the fingerprint that tells such data apart, and what to call the data."""
@@ -59,7 +57,7 @@ def take_over(
 ) -> None:
     """Copy the finished first stages of another run that has the same settings and the same data for them.
 
-    A stage serves another run as far as that run has the data which the stage saw: all images, or the labelled ones alone.
+    A stage can be used by another run that has the data which the stage saw: all images, or only the labelled ones.
     """
     mine, theirs = config["run"], source.config["run"]
     other = from_dict(Recipe, upgraded_recipe(theirs["recipe"]))

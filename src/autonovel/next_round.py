@@ -21,7 +21,7 @@ from autonovel.settings import Recipe, from_dict
 from autonovel.settle import Facts, loosened
 
 MOST_LISTED = 8
-"""So many classes are listed in the sentence about what was taken; of more, the first ones."""
+"""The most classes that the sentence about what was taken lists; of more, it lists the first ones."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def next_round(run: Run, more: Any = None, *, images: Any = None) -> NextRound:
         images: the images of the run again, as an ImageSet or array in the run's order, where they came from no files.
 
     Raises:
-        InputError: there is nothing to go on from, or the images cannot be found again.
+        InputError: there is nothing to continue from, or the images cannot be found again.
     """
     taken = _take(run)
     _check(run, taken, more)
@@ -105,7 +105,7 @@ class _Taken:
         return [label for label, keep in zip(self.labels, self.keep.tolist(), strict=True) if keep]
 
     def sentence(self, further: int) -> str:
-        """What was taken, with so many further images."""
+        """What was taken, and how many further images there are."""
         parts = []
         if self.promoted:
             shown = ", ".join(f"{name} {count:,}" for name, count in self.promoted[:MOST_LISTED])

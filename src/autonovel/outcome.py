@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -23,7 +24,7 @@ from autonovel.verdict import Verdict
 def summarise(
     data: ImageSet, recipe: Recipe, stages: Sequence[Stage], seed: int, mode: Mode, verdict: Verdict
 ) -> dict[str, Any]:
-    """What the summary says of a run without a truth; the number of classes and the times come from elsewhere."""
+    """The part of the summary that needs no truth; the number of classes and the times are added elsewhere."""
     n_known, labelled = data.n_known, int(data.is_labelled.sum())
     sizes = np.bincount(verdict.place, minlength=verdict.joint.shape[1]).tolist()
     return {
@@ -42,7 +43,7 @@ def summarise(
 
 
 def number_found(n_new: int | None, estimate: ClassEstimate | None) -> dict[str, Any]:
-    """What the summary says of the number of new classes."""
+    """The part of the summary about the number of new classes."""
     return {
         "n_new": n_new,
         "n_new_estimated": None if estimate is None else estimate.n_new,
@@ -77,7 +78,7 @@ def _records(data: ImageSet) -> Iterator[ImageRecord]:
 
 
 def finished_already(run: Run) -> str:
-    """What to say where there is nothing left to do."""
+    """The message for a run that has nothing left to do."""
     return f"{run.path} is finished already; delete the folder or choose another one to run again."
 
 
@@ -104,9 +105,9 @@ def describe_device(mode: Mode, side: int) -> str:
 
 
 def plain(value: Any) -> Any:
-    """NaN, which JSON does not have, as null."""
+    """NaN and infinite numbers, which JSON does not have, as null."""
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    return None if isinstance(value, float) and value != value else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,19 +9,20 @@ import numpy as np
 import torch
 
 from autonovel.chance import seeded
-from autonovel.checks import check, check_distinct
+from autonovel.checks import check_distinct, check_images, check_settings
 from autonovel.data.images import Truth
 from autonovel.data.loader import DeviceImages
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.errors import InputError, option
 from autonovel.identity import config_of, take_over
+from autonovel.job import Job
 from autonovel.maths.mirror import look_mirrored
 from autonovel.methods.base import losses_of
 from autonovel.outcome import finished_already
 from autonovel.runs.folder import Run
 from autonovel.settings import Recipe
 from autonovel.settle import Facts, packaged_network, settle, without_mirrors
-from autonovel.walk import Job, Walk
+from autonovel.walk import Walk
 
 MIRRORED = 3000
 """Labelled images that decide whether views are mirrored."""
@@ -38,6 +39,7 @@ class Pipeline(Job):
     problems: Sequence[Problem] = ()
 
     def __post_init__(self) -> None:
+        check_images(self.data, self.n_new)
         facts = Facts(
             images=len(self.data),
             known_classes=self.data.n_known,
@@ -53,7 +55,7 @@ class Pipeline(Job):
         for note in notes:
             self.reporter.message(note)
         self._choose_mirror()
-        check(self.data, self.recipe, self.n_new)
+        check_settings(self.data, self.recipe)
         self._rehearse()
         check_distinct(self.data, self.n_new)  # last, because it looks at the pixels
 

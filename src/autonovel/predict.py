@@ -135,7 +135,7 @@ class _Pile(Protocol):
         """The images of these rows in parts: those that could be read, and their pixels."""
 
     def finish(self, used: int) -> list[str]:
-        """Refuses what was unusable as a whole, so many having been used; else sentences that the user should see."""
+        """Sentences that the user should see; refuses a pile of which too little was ``used``."""
 
 
 def _open(run: Run, images: Any, trained: Trained, reporter: Reporter) -> _Pile:

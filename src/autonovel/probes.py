@@ -1,4 +1,4 @@
-"""Probe classes: known classes that training leaves out, so that something can be learned from them about new ones."""
+"""Probe classes: known classes that training leaves out, to learn from them about new ones."""
 
 from __future__ import annotations
 

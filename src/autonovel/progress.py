@@ -1,4 +1,4 @@
-"""What a person sees while the work is under way: a bar on a terminal, plain lines elsewhere, always on stderr."""
+"""Progress of the work: a bar on a terminal, plain lines elsewhere, always on stderr."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reporter:
         """A sentence about what is going on."""
 
     def counter(self, what: str) -> Callable[[int, int], None]:
-        """A function that is told, from time to time, how many of how many are done."""
+        """A function to call from time to time with how many are done, and how many there are."""
         started = last = time.monotonic()
 
         def tell(done: int, total: int) -> None:
@@ -46,7 +46,7 @@ class Reporter:
         return tell
 
     def plan(self, stages: Stages, shorter: tuple[str, Stages] | None = None) -> None:
-        """All stages that are to come, in their order, with the epochs of each; told before the first begins.
+        """All stages to come, in order, with the epochs of each; called before the first begins.
 
         ``shorter`` is what to type for another recipe, and its stages.
         """
@@ -55,7 +55,7 @@ class Reporter:
         """A stage begins, or continues after this many epochs."""
 
     def step(self, done: int, steps: int) -> None:
-        """So many of the steps of the epoch under way are done. On a GPU, where an epoch takes seconds, nobody tells."""
+        """``done`` of the ``steps`` of the current epoch are done. Not called on a GPU, where an epoch takes seconds."""
 
     def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """An epoch (counted from 0) is over."""
@@ -96,7 +96,7 @@ class TimeLeft:
         self._done, self._under_way = done, 0.0
 
     def step(self, done: int, steps: int, seconds: float) -> None:
-        """So many steps of the epoch under way are over, after so many seconds."""
+        """``done`` of the ``steps`` of the current epoch took this many seconds."""
         self._under_way = seconds
         self._by_steps[_family(self._stages[self._stage][0])] = seconds / done * steps
 
@@ -145,7 +145,7 @@ class TimeLeft:
 
 
 class _Talking(Reporter):
-    """What bars and lines have in common: the time that is left, and the whole time once, at the beginning."""
+    """Common to bars and lines: the time left, and the whole time, announced once at the beginning."""
 
     def __init__(self) -> None:
         self._left, self._to_announce = TimeLeft(), False

@@ -1,4 +1,4 @@
-"""Scoring a run against the truth. Nothing that is computed here goes back into the model."""
+"""Scoring a run against the truth. Nothing computed here goes back into the model."""
 
 from __future__ import annotations
 

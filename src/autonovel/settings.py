@@ -138,7 +138,7 @@ class Contrast:
     momentum: float = 0.99
     """How slowly moco's second network follows the first; larger data sets take 0.999."""
     norm_groups: int = 8
-    """Groups in which moco normalises a batch, so that a view is not told by the statistics it shares with its partner."""
+    """Groups in which moco normalises a batch, so that a view is not recognised by the statistics it shares with its partner."""
     augment: Augment = Augment("resized", area=(0.2, 1.0), jitter=0.4, grey=0.2)
     """How images are varied, in place of the stage's own: these methods learn what strong variations leave as it is. Crops that
     lose the object hurt where it is small or stands beside others (SVHN): raise area."""

@@ -1,7 +1,7 @@
-"""What a recipe leaves to the data, settled in one place. Imports no torch.
+"""Settles whatever a recipe leaves to the data, in one place. Imports no torch.
 
 A recipe may say 'auto' or 0 where the right value depends on the images and the machine. :func:`settle` decides all of that
-at once, before an image is decoded, and says in a sentence what it chose and why. What the user gave stays.
+at once, before an image is decoded, and says in a sentence what it chose and why. Values that the user gave are kept.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 PHOTOS_FROM = 24
 """Images with fewer pixels a side hold too little for a network that was trained on photographs."""
 SMALL_PHOTO, SMALL_SIDE, PHOTO_SIDE = 64, 112, 224
-"""Images up to so many pixels are shown to a pre-trained network at the second size, larger ones at the third."""
+"""Images of up to the first number of pixels are shown to a pre-trained network at the second size, larger ones at the third."""
 CPU_SIDE = 64
 """The largest side that a recipe which chooses for itself takes on a CPU: time grows with its square."""
 FEW_IMAGES = 10_000
-"""Up to so many images a space is learned by contrast; more of them teach heads that cluster."""
+"""With at most this many images a space is learned by contrast; with more, heads that cluster are trained."""
 CONTRAST_SIDES = (32, 64)
 """The largest side for that, on a CPU and on a GPU. The 3x3 stem that it needs sees every pixel, so time grows fourfold."""
 CONTRAST_BATCH = 128
@@ -102,7 +102,7 @@ _LEFT_OPEN = {
 
 
 def loosened(recipe: Recipe, facts: Facts) -> Recipe:
-    """The recipe with what was settled for these facts left to the data again, so that it can be settled for others.
+    """The recipe with everything that was settled for these facts left open again, so that it can be settled for others.
 
     A value other than the one that :func:`settle` would have chosen was given by a person and stays. The facts are those of
     the decoded images; the files may have been larger, and the pre-trained network installed or not.
@@ -215,7 +215,7 @@ def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Jo
     if joint.epochs == 0 and contrasts:
         steps = CONTRAST_STEPS // (2 if recipe.preset == "fast" else 1)
         fewest, most = CONTRAST_EPOCHS
-        epochs = min(most, max(fewest, round(steps * joint.batch / facts.images)))
+        epochs = min(most, max(fewest, round(steps * joint.batch / max(1, facts.images))))
         joint = replace(joint, epochs=epochs)
         notes.append(f"{epochs} epochs of joint training: about {steps:,} steps ({option('joint.epochs')})")
     elif joint.epochs == 0:

@@ -67,7 +67,7 @@ def put(source: State, target: State) -> None:
 class Step:
     """One training step as work on tensors that keep their place, and an epoch as a loop over it.
 
-    ``ahead`` is where what the next step learns from is made ready beside learning, if anywhere.
+    ``ahead`` is where the next batch is prepared while the current one is learned from, if anywhere.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Step:
         return self._next()
 
     def _next(self) -> list[Tensor]:
-        """What the next step learns from: views, labels, index and learning rate. Nothing in it depends on what is learned."""
+        """Views, labels, index and learning rate for the next step. None of them depends on what is learned."""
         index = self._order.index_select(0, self._number)[0]
         lr, key = (table.index_select(0, self._number)[0] for table in (self._lrs, self._keys))
         self._number += 1
@@ -211,7 +211,7 @@ class Step:
             put(before, live)
 
     def _capture(self) -> None:
-        """Record what is shown and what is learned, so that a step shows the next batch while this one is learned from.
+        """Record preparing and learning apart, so that a step prepares the next batch while it learns from this one.
 
         Much of learning is small work that leaves most of a GPU idle; the frozen blocks and variations fill it.
         """

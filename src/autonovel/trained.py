@@ -1,4 +1,4 @@
-"""What a trained network says of images: answers in memory, and a finished run restored from its folder."""
+"""The answers of a trained network for images, and a finished run restored from its folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from autonovel.stages import numbered
 
 _PIXELS_AT_ONCE = {"cpu": 256 * 32 * 32, "cuda": 4096 * 32 * 32}
 """Of the images that pass through the network together. Few enough for the caches of a CPU, which takes 1,024 images of 32 pixels
-a quarter slower than 256; so many that a GPU does not wait for the next ones."""
+a quarter slower than 256; enough that a GPU does not wait for the next ones."""
 
 _FEATURES_AT_ONCE = 1024
 """Images whose features pass through a head together."""
@@ -63,8 +63,8 @@ def answer(
 ) -> Answers:
     """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode.
 
-    Features of a pre-trained backbone that nothing has changed are computed once and kept in the cache. ``progress`` is told
-    how many images are done.
+    Features of a pre-trained backbone that nothing has changed are computed once and kept in the cache. ``progress`` is
+    called with how many images are done.
     """
     net.eval()
     features, joint, new = [], [], []
@@ -108,7 +108,7 @@ def answer_together(
 ) -> Answers:
     """:func:`answer` for these images of a data set (all when left out), which the processes share among them.
 
-    ``progress`` is told how many of how many images are done.
+    ``progress`` is called with how many images are done, and how many there are.
     """
     index = np.arange(len(images.labels)) if index is None else index
     world, n, size = mode.world, len(index), _part_size(net, images, mode)

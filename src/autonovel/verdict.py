@@ -1,10 +1,11 @@
-"""From what a network says to an answer that a person can trust: a class, a probability that means something, a warning."""
+"""From the output of a network to an answer that a person can trust: a class, a calibrated probability, a warning."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from autonovel.maths.confidence import log_odds, power_for
 from autonovel.maths.known_space import group_means, unit
 from autonovel.maths.mixed import least_similar
 from autonovel.methods.base import PileAnswer
+from autonovel.runs.files import damaged
 from autonovel.runs.folder import Run
 from autonovel.trained import Answers
 
@@ -44,7 +46,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judge:
-    """What turns the probabilities of a network into an answer for any image.
+    """Turns the probabilities of a network into an answer for any image.
 
     Attributes:
         centres: (n_known + n_new, d), the middle of every class among features of length 1.
@@ -65,7 +67,7 @@ class Judge:
         return Verdict(place.numpy(), probability.numpy(), joint.numpy(), self.unlike(answers.features).numpy())
 
     def calibrated(self, joint: Tensor) -> Tensor:
-        """Probabilities (n, k) that mean what they say."""
+        """Calibrated probabilities (n, k)."""
         sharp = joint.clamp(min=1e-12) ** self.power
         return (1 - self.doubt) * sharp / sharp.sum(1, keepdim=True) + self.doubt / joint.shape[1]
 
@@ -86,8 +88,11 @@ class Judge:
             raise InputError(
                 f"The run in {run.path} was made by an earlier version; run the same command in a new folder."
             )
-        with np.load(run.path / FILE) as kept:
-            return cls(torch.from_numpy(kept["centres"]), *kept["numbers"].tolist())
+        try:
+            with np.load(run.path / FILE) as kept:
+                return cls(torch.from_numpy(kept["centres"]), *kept["numbers"].tolist())
+        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            raise damaged(run, FILE, error) from error
 
 
 def write_pile_answer(run: Run, stage: str, answer: PileAnswer) -> None:
@@ -109,7 +114,7 @@ def read_pile_answer(run: Run, stage: str) -> PileAnswer | None:
 def judge_pile(
     answers: Answers, given: PileAnswer | None, labelled: Tensor, labels: Tensor, *, mixed: bool
 ) -> tuple[Verdict, Judge, dict[str, Any]]:
-    """The answers for the pile, what judges further images, and what the summary should say of it.
+    """The answers for the pile, the judge of further images, and facts about both for the summary.
 
     Args:
         answers: what the network says of the unlabelled images.

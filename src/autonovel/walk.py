@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,12 +13,12 @@ import torch
 from torch import Tensor
 
 from autonovel.chance import seeded
-from autonovel.data.images import ImageSet, Truth
+from autonovel.data.images import Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.engine import Epoch, train
 from autonovel.errors import InputError, kind_found, option
+from autonovel.job import Job
 from autonovel.machine.capture import not_captured
-from autonovel.machine.device import Mode
 from autonovel.machine.processes import World
 from autonovel.maths.cluster_graph import about_number
 from autonovel.maths.estimate import ClassEstimate
@@ -28,10 +26,9 @@ from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Losses, Method, PileAnswer, Task
 from autonovel.models.consensus import Consensus
-from autonovel.models.net import Net, build
+from autonovel.models.net import Net
 from autonovel.outcome import number_found, read_estimate, summarise, write_estimate, write_outcome
 from autonovel.probes import estimate_from, plan_probes
-from autonovel.progress import Reporter
 from autonovel.runs.folder import Run
 from autonovel.runs.merging import MERGING
 from autonovel.runs.weights import StageCheckpoint
@@ -49,54 +46,6 @@ STATISTICS_FROM = 20_000
 
 MATCHED_BY = 20_000
 """Images by which the clusters of several networks are matched."""
-
-
-@dataclass
-class Job:
-    """What is to be done.
-
-    Attributes:
-        data: all images, labelled and not.
-        recipe: every setting.
-        n_new: how many new classes to look for; None estimates it.
-        seed: everything random depends on it.
-        mode: device and precision.
-        reporter: sees the progress.
-        cache: where features of a pre-trained network are kept; None keeps none.
-        remarks: what else the summary should say.
-        shorter: a recipe that takes less time, and what to type for it; said together with the time that this one takes.
-    """
-
-    data: ImageSet
-    recipe: Recipe
-    n_new: int | None
-    seed: int = 0
-    mode: Mode = field(default_factory=Mode.of)
-    reporter: Reporter = field(default_factory=Reporter)
-    cache: Path | None = None
-    remarks: Mapping[str, Any] = field(default_factory=dict)
-    shorter: tuple[str, Recipe] | None = None
-
-    @property
-    def stages(self) -> list[Stage]:
-        """The plan."""
-        return plan(self.recipe, self.data.n_known)
-
-    @property
-    def trains(self) -> bool:
-        """Whether any stage takes steps, which look at varied images."""
-        methods = [stage.method for stage in self.stages if stage.method is not None]
-        return any(method(self.task(self.n_new)).settings.epochs for method in methods)
-
-    def task(self, n_new: int | None, recipe: Recipe | None = None) -> Task:
-        """What a method is told, where so many new classes are looked for, with this recipe or another one."""
-        return Task(recipe or self.recipe, self.data.n_known, n_new or 0, len(self.data))
-
-    def new_net(self, number: int = 1) -> Net:
-        """The first, second, ... network with its first weights and without heads."""
-        size = self.recipe.model.size or self.data.images.shape[1]
-        with seeded(self.seed, numbered("backbone", number)):
-            return build(self.recipe.model, channels=self.data.channels, size=size)
 
 
 class Walk:
@@ -173,7 +122,7 @@ class Walk:
         return {"n_new_by_heads": said["n_new"]}
 
     def _is_mixed(self, known: Tensor, labels: Tensor, pile: Tensor) -> bool:
-        """Whether an answer may be a known class: as the recipe says, or as the features do; a method may have said so."""
+        """Whether an answer may be a known class: as the recipe says or, if it leaves that open, as the features show."""
         kind = self.recipe.pile
         if kind != "auto" or self.given is not None or not self.data.n_known:
             return kind != "new" and self.data.n_known > 0
@@ -188,7 +137,7 @@ class Walk:
         return answer_together(net, self.images, self.mode, index, self.job.cache, tell)
 
     def _planned(self, until: str | None, recipe: Recipe) -> list[tuple[str, int]]:
-        """What a recipe trains, with the epochs of each stage; what the folder has already is not left out."""
+        """The stages that a recipe trains, with their epochs, including those that the folder has already."""
         task = self.job.task(self.n_new, recipe)
         stages = plan(recipe, self.data.n_known)
         planned: list[tuple[str, int]] = []
@@ -351,7 +300,7 @@ def _same_everywhere(net: Net, world: World) -> None:
 
 
 class _Look:
-    """What a method's hooks may ask of the images, under the network as it is when they ask."""
+    """The images as a method's hooks see them: labels, and features of the network as it is at that moment."""
 
     def __init__(self, net: Net, images: Images, job: Job) -> None:
         self._net, self._images, self._job, self.seed = net, images, job, job.seed

@@ -72,7 +72,9 @@ def test_mixed_batches_have_a_fixed_share(n_known: int, n_new: int, batch: int, 
 
 @pytest.mark.parametrize("share", [0, -1, 8, 9])
 def test_impossible_shares_are_refused(share: int) -> None:
-    with pytest.raises(InputError, match=r"joint\.known_per_batch must lie between 1 and 7"):
+    with pytest.raises(
+        InputError, match=rf"known_per_batch is {share}; it must lie between 1 and 7, the batch less one\."
+    ):
         mixed(torch.arange(20), torch.arange(20), 8, share, 0)
 
 

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from autonovel.maths.calibrate import Calibration, KnownProblem, error_of_a_new_group
+from autonovel.maths.calibrate import KnownTree, TreeCalibration, error_of_a_new_group
 from autonovel.maths.portrait import NEIGHBOURS, Portrait
 
 
-def known_problems(scatter: float, n: int = 40, groups: int = 5, seed: int = 0) -> list[KnownProblem]:
+def known_problems(scatter: float, n: int = 40, groups: int = 5, seed: int = 0) -> list[KnownTree]:
     """Portraits made up so that the right cut of each lies `scatter` away from that of the others."""
     generator = np.random.default_rng(seed)
     problems = []
@@ -18,11 +18,11 @@ def known_problems(scatter: float, n: int = 40, groups: int = 5, seed: int = 0) 
         k, size = int(generator.integers(10, 40)), 12
         # heights fall by 1 per doubling of the number of clusters
         levels = -np.log2(np.arange(1, k * size) / k) + scatter * generator.normal()
-        problems.append(KnownProblem(i % groups, k, Portrait(k * size, levels, np.zeros(len(NEIGHBOURS)))))
+        problems.append(KnownTree(i % groups, k, Portrait(k * size, levels, np.zeros(len(NEIGHBOURS)))))
     return problems
 
 
-def _shifted(problem: KnownProblem, by: float) -> KnownProblem:
+def _shifted(problem: KnownTree, by: float) -> KnownTree:
     return dataclasses.replace(
         problem, portrait=dataclasses.replace(problem.portrait, levels=problem.portrait.levels + by)
     )
@@ -31,7 +31,7 @@ def _shifted(problem: KnownProblem, by: float) -> KnownProblem:
 def test_each_group_is_judged_by_the_others_alone() -> None:
     problems = known_problems(0.2)
     odd = [_shifted(p, 2.0) if p.group == 0 else p for p in problems]
-    plain, strange = (Calibration(p, typical_size=12, size_spread=0.0) for p in (problems, odd))
+    plain, strange = (TreeCalibration(p, typical_size=12, size_spread=0.0) for p in (problems, odd))
     assert sorted(plain.parts) == [0, 1, 2, 3, 4]
     for problem in problems:  # the part that judges group 0 has not seen how odd it is
         assert strange.parts[0].count(problem.portrait) == plain.parts[0].count(problem.portrait)
@@ -82,7 +82,7 @@ def test_whole_families_that_are_hard_widen_the_interval() -> None:
     for _ in range(40):
         shift = 0.5 * generator.normal(size=6)  # one for each family, the last is new
         moved = [_shifted(p, shift[p.group]) for p in problems]
-        calibration = Calibration(moved, typical_size=12, size_spread=0.0)
+        calibration = TreeCalibration(moved, typical_size=12, size_spread=0.0)
         for new in known_problems(0.05, n=5, seed=7):
             new = _shifted(new, shift[5])
             low, high = calibration.interval(calibration.count(new.portrait), new.portrait, 0.8)

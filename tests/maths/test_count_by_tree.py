@@ -6,7 +6,7 @@ import math
 import pytest
 
 from autonovel.maths.class_estimate import probe_sets
-from autonovel.maths.count_by_tree import calibrate, count_classes
+from autonovel.maths.count_by_tree import calibrate_tree, count_by_tree
 from autonovel.maths.estimate import estimate_classes
 from autonovel.maths.portrait import portray
 from tests.maths.planted import QUICK, classes, planted
@@ -16,11 +16,11 @@ def test_one_calibration_serves_many_piles_and_knows_about_sizes() -> None:
     features, labels, _ = planted(14, 2)
     probes = probe_sets(features, labels, None, features)
     known_law = dataclasses.replace(QUICK, size_range=(5, 9))
-    calibration = calibrate(probes, settings=known_law, grouped=False)
+    calibration = calibrate_tree(probes, settings=known_law, grouped=False)
     for n in (6, 11):
         pile, _ = classes(n, per_class=7, seed=n)
-        assert abs(count_classes(calibration, pile, settings=known_law).n_new - n) <= 1
-    guess = calibrate(probes, settings=QUICK, grouped=False)
+        assert abs(count_by_tree(calibration, pile, settings=known_law).n_new - n) <= 1
+    guess = calibrate_tree(probes, settings=QUICK, grouped=False)
     few, many = (guess.log_size(portray(classes(10, per_class=m, seed=3)[0])) for m in (6, 24))
     assert few < many
     assert abs(math.exp(few) - 6) < 4
@@ -36,9 +36,9 @@ def test_large_piles_are_put_together_or_sampled() -> None:
         settings = dataclasses.replace(QUICK, tree_points=300)
         probes = probe_sets(features, labels, None, pile)
         ratio = 3.2 if together else 1.0
-        calibration = calibrate(probes, settings=settings, grouped=False, ratio=ratio)
+        calibration = calibrate_tree(probes, settings=settings, grouped=False, ratio=ratio)
         assert max(problem.portrait.n for problem in calibration.problems) <= 300
-        direct = count_classes(calibration, pile, max_new=20, settings=settings)
+        direct = count_by_tree(calibration, pile, max_new=20, settings=settings)
         found = estimate_classes(features, labels, pile, max_new=20, settings=settings)
         assert found.n_new == direct.n_new or not together
         assert abs(found.n_new - 8) <= (0 if together else 2)

@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import InputError
-from autonovel.maths.counting import REPEATABLE, count_classes, repeatability, repeatable_enough, second_peak, together
+from autonovel.maths.counting import (
+    REPEATABLE,
+    count_classes,
+    next_highest_peak,
+    repeatability,
+    repeatable_enough,
+    together,
+)
 from autonovel.maths.known_space import find_groups, unit
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.maths.wrong_number import merge_groups, number_notes, separation, widest_groups
@@ -72,10 +79,10 @@ def test_the_true_number_repeats_itself() -> None:
     assert found[12] < found[5] - 0.05
 
 
-def test_second_peak() -> None:
-    assert second_peak({2: 0.1, 3: 0.5, 4: 0.2, 5: 0.4, 6: 0.3}) == 5
-    assert second_peak({2: 0.3, 3: 0.2, 4: 0.1}) is None
-    assert second_peak({}) is None
+def test_next_highest_peak() -> None:
+    assert next_highest_peak({2: 0.1, 3: 0.5, 4: 0.2, 5: 0.4, 6: 0.3}) == 5
+    assert next_highest_peak({2: 0.3, 3: 0.2, 4: 0.1}) is None
+    assert next_highest_peak({}) is None
 
 
 def test_twice_as_many_groups_are_merged_back() -> None:

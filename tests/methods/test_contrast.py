@@ -231,6 +231,25 @@ def test_a_queue_shorter_than_a_batch_is_refused_with_a_sentence() -> None:
         method.check((SIZE, SIZE, 3))
 
 
+@pytest.mark.parametrize("name", ["simclr", "moco"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("momentum", float("nan")),
+        ("momentum", 1.5),
+        ("projection", 0),
+        ("norm_groups", 0),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(name: str, field: str, value: float) -> None:
+    _, method = prepared(name)
+    method._contrast = replace(method._contrast, **{field: value})
+    with pytest.raises(InputError, match=rf"--pretrain.contrast.{field.replace('_', '-')} is .*; it must .*\.$"):
+        method.check((SIZE, SIZE, 3))
+
+
 @pytest.mark.parametrize("name", ["simclr", "moco-v2"])  # moco is moco-v2 with less in it, and tracing takes seconds
 def test_a_step_is_one_graph_without_a_look_at_values(name: str) -> None:
     net, method = prepared(name)

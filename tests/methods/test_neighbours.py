@@ -91,6 +91,15 @@ def test_neighbours_are_found_once_in_the_pile_alone(pile: float) -> None:
         assert row == expected.get(i, [i] * 3)
 
 
+def test_all_processes_take_the_neighbours_that_the_first_one_found() -> None:
+    net, method = prepared(recipe_for())
+    look = looked_at(1.0)
+    first = torch.arange(len(LABELS)).roll(1)[:, None].repeat(1, 3)
+    look.agreed = lambda decide: first  # type: ignore[method-assign]
+    method.start_epoch(net, look, 0)
+    assert torch.equal(method.neighbours.long(), first)
+
+
 def test_a_pile_of_few_images_has_each_neighbour_several_times() -> None:
     net, method = prepared(recipe_for(nearest=5))
     look = looked_at()

@@ -178,6 +178,9 @@ def test_a_run_that_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(config.replace('"width": 4', '"width": 8'))
     with pytest.raises(InputError, match=r"do not fit the network small"):
         build_backbone(Model(backbone=str(file)), channels=1, size=16)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(InputError, match=r"config.json of the run cannot be read"):
+        build_backbone(Model(backbone=str(file)), channels=1, size=16)
     (tmp_path / "config.json").unlink()
     with pytest.raises(InputError, match=r"config.json of the run cannot be read"):
         build_backbone(Model(backbone=str(file)), channels=1, size=16)
@@ -186,6 +189,14 @@ def test_a_run_that_does_not_fit(tmp_path: Path) -> None:
         InputError, match=r"The weights in .* cannot be read .*; give another file as --model.backbone.$"
     ):
         build_backbone(Model(backbone=str(file)), channels=1, size=16)
+
+
+def test_weights_like_those_of_a_run_that_are_none(tmp_path: Path) -> None:
+    write_run(tmp_path, Model(backbone="small", width=4))
+    file = tmp_path / "other.safetensors"
+    save_file({"backbone.layer1.0.weight": torch.zeros(1)}, file)
+    with pytest.raises(InputError, match=r"The weights in .* do not fit the network small of its config.json"):
+        build_backbone(Model(backbone=str(file)), channels=3, size=16)
 
 
 def test_a_colour_network_takes_grey_images(tmp_path: Path) -> None:

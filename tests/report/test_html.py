@@ -235,6 +235,27 @@ def test_charts_survive_anything() -> None:
     assert logarithmic.paths[0][1].count("L") < 500
 
 
+def test_pictures_appear_whole_or_not_at_all(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    curve = {"k": [2.0, 3.0], "silhouette": [0.1, 0.2]}
+    run.write_json("estimate.json", {"n_new": 3, "interval": None, "curve": curve, "method": "silhouette"})
+
+    def cut_off(figure: Figure, file: Path, **options: object) -> None:
+        Path(file).write_bytes(b"half of a picture")
+        raise KeyboardInterrupt
+
+    for draw in (draw_clusters, draw_estimate):
+        before = {entry.name for entry in run.path.iterdir()}
+        with monkeypatch.context() as patched:
+            patched.setattr(Figure, "savefig", cut_off)
+            with pytest.raises(KeyboardInterrupt):
+                draw(run)
+        assert {entry.name for entry in run.path.iterdir()} == before
+        with Image.open(draw(run)) as picture:
+            assert picture.format == "PNG"
+
+
 def test_the_picture_of_the_clusters(run: Run) -> None:
     run.name(0, "$x_")  # no formula
     with Image.open(draw_clusters(run)) as picture:

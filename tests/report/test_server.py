@@ -6,12 +6,14 @@ import csv
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from autonovel.errors import InputError
+from autonovel.report import session
 from autonovel.report.guard import HEADERS
 from autonovel.report.server import Site
 from autonovel.runs.folder import Run, load
@@ -126,6 +128,32 @@ def test_a_picture_whose_file_is_gone_or_bad_comes_from_its_thumbnail(client: Cl
     with open(run.images[row].source, "wb") as file:
         file.write(b"GIF89a nonsense")
     with Image.open(io.BytesIO(client.get("/pictures/v/3.jpg").body)) as image:
+        assert image.size == (64, 64)
+
+
+def test_a_file_in_a_format_that_is_not_read_comes_from_its_thumbnail_and_starts_no_program(
+    client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given: started.append(given) or Image.new("RGB", (9, 9)))
+    source = Path(run.images[int(run.unlabelled[5])].source)
+    before = source.read_bytes()
+    source.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n")
+    with Image.open(source) as image:
+        assert image.format == "EPS"
+    try:
+        with Image.open(io.BytesIO(client.get("/pictures/v/5.jpg").body)) as image:
+            assert image.size == (64, 64)
+    finally:
+        source.write_bytes(before)
+    assert started == []
+
+
+def test_a_file_with_too_many_pixels_to_be_read_comes_from_its_thumbnail(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MOST_PIXELS", 160 * 160 - 1)
+    with Image.open(io.BytesIO(client.get("/pictures/v/7.jpg").body)) as image:
         assert image.size == (64, 64)
 
 

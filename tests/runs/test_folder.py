@@ -1,6 +1,8 @@
 """Reading a run folder: of this format and of the one before, without torch."""
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -180,6 +182,21 @@ def test_two_processes_in_one_folder_are_noticed(tmp_path: Path) -> None:
         Run(run.path).claim(config),
     ):
         pass
+
+
+@pytest.mark.parametrize("reason", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
+def test_a_folder_on_a_disk_without_locks_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    run = Run(tmp_path / "empty")
+    with run.claim({"run": {}}):
+        assert run.exists
+    edited = make_run(tmp_path / "run", [0, 1]).name(0, "heron")
+    assert edited.names == {0: "heron"}
 
 
 def test_a_run_on_other_images_is_refused_in_words_and_not_by_checksums(tmp_path: Path) -> None:

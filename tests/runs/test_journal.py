@@ -50,6 +50,30 @@ def test_edits_of_another_run_are_refused(tmp_path: Path) -> None:
         load(run.path).classes  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"do": "name", "cluster": 5, "name": "heron"},
+        {"do": "mark", "cluster": 5, "as": "not a class"},
+        {"do": "merge", "into": 5, "clusters": [0]},
+        {"do": "move", "rows": [0], "cluster": 5},
+        {"do": "move", "rows": [0], "known": "heron"},
+        {"do": "split", "cluster": 5, "parts": {"2": [0]}},
+        {"do": "split", "cluster": 0, "parts": [0]},
+        {"do": "regroup", "k": 2, "numbers": [0, 1], "kept": [], "clusters": [0]},
+        {"do": "undo"},
+        {"do": ["name"]},
+    ],
+    ids=lambda line: json.dumps(line),
+)
+def test_lines_that_no_edit_of_this_run_leaves_are_refused(tmp_path: Path, line: dict[str, object]) -> None:
+    run = make_run(tmp_path / "run", [0, 1])
+    (run.path / "edits.jsonl").write_text(json.dumps(line) + "\n")
+    for look in (lambda r: r.predictions, lambda r: r.names, lambda r: r.labels, lambda r: r.name(0, "x")):
+        with pytest.raises(InputError, match="do not fit its predictions.csv"):
+            look(load(run.path))
+
+
 FULL = """
 import resource, sys
 from pathlib import Path

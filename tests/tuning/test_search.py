@@ -166,6 +166,10 @@ def test_a_training_that_sees_all_images_is_not_shared(tmp_path: Path) -> None:
         ({"data": images(3)}, "3 known classes cannot be tuned on .*; label images of at least four.$"),
         ({"values": {}}, "There is nothing to compare; .* --search"),
         ({"values": {"joint.topk": [1]}}, "no field 'joint.topk'"),
+        (
+            {"values": {"model.size": ["16", 8]}},
+            "The field model.size of a recipe cannot be '16'; give a whole number.",
+        ),
         ({"device": "gpu"}, "There is no device 'gpu'"),
     ],
 )
@@ -180,6 +184,13 @@ def test_the_folder_of_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="is the folder of a run; give another folder .* --out"):
         search(tmp_path, {"joint.top_k": [1]})
+
+
+def test_a_damaged_line_of_an_earlier_search_is_named(tmp_path: Path) -> None:
+    for line in ("nonsense", "[1]", '{"acc": 0.5}'):
+        (tmp_path / "trials.jsonl").write_text(f"{line}\n")
+        with pytest.raises(InputError, match=r"Line 1 of .*trials.jsonl is damaged; correct or delete that line\."):
+            search(tmp_path, {"joint.top_k": [1, 3]})
 
 
 def test_a_field_that_is_given_twice_is_compared_at_all_its_values() -> None:

@@ -27,7 +27,7 @@ class Cluster(OnePile):
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
-        check_arguments(out=self.out, device=self.device, k=self.k)
+        check_arguments(out=self.out, device=self.device, seed=self.seed, k=self.k)
 
     def do(self, recipe: Recipe) -> None:
         """Sort."""

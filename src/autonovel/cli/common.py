@@ -1,4 +1,4 @@
-"""What several commands have in common: the options of those that train, and how they are started."""
+"""Shared by several commands: the options of those that train, and how they are started."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class TrainingVerb:
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
-        check_arguments(out=self.out, device=self.device)
+        check_arguments(out=self.out, device=self.device, seed=self.seed)
 
     def do(self, recipe: Recipe) -> None:
         """Do it with this recipe."""
         raise NotImplementedError
 
     def passed_on(self, recipe: Recipe) -> dict[str, Any]:
-        """What every command that trains hands to the public function."""
+        """The arguments that every command that trains passes to the public function."""
         from autonovel.machine.processes import join
         from autonovel.progress import make_reporter
 

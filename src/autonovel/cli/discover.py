@@ -49,7 +49,7 @@ class Discover(TwoPiles):
                 f"With {option('from')} the known classes come from that run; give one folder or table of further images, "
                 "or none."
             )
-        check_arguments(out=self.out, device=self.device, n_new=n_new)
+        check_arguments(out=self.out, device=self.device, seed=self.seed, n_new=n_new)
 
     def read(self) -> tuple[Any, Any, Any]:
         """Labelled images, unlabelled images and, for a benchmark, the truth; further images alone for the next round."""

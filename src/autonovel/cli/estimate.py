@@ -20,7 +20,7 @@ class Estimate(TwoPiles):
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
-        check_arguments(out=self.out, device=self.device)
+        check_arguments(out=self.out, device=self.device, seed=self.seed)
 
     def do(self, recipe: Recipe) -> None:
         """Estimate."""

@@ -179,12 +179,12 @@ def _recipe_to_show(kind: type[Any], words: list[str]) -> Recipe | None:
 def _plain_warnings() -> Iterator[None]:
     """Show our own warnings as one plain sentence, those of others as Python does, and each of them once."""
     with warnings.catch_warnings():
-        as_python_does, told = warnings.showwarning, set[tuple[type[Warning], str]]()
+        as_python_does, shown = warnings.showwarning, set[tuple[type[Warning], str]]()
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if not launched().first or (category, str(message)) in told:
+            if not launched().first or (category, str(message)) in shown:
                 return
-            told.add((category, str(message)))
+            shown.add((category, str(message)))
             if issubclass(category, AutonovelWarning):
                 print(f"autonovel: warning: {message}", file=sys.stderr)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ class Predict(Verb):
 
         images: Any = self.images
         if images == "-":
-            images = [line for line in sys.stdin.read().splitlines() if line]
+            # as bytes: names of files need not be UTF-8, and text has more ends of lines than files have
+            images = [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line]
         predict(load(self.run), images, to=self.to, reporter=make_reporter())
         print(f"The classes: {self.to}")

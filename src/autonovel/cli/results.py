@@ -1,4 +1,4 @@
-"""What the commands print on stdout: the table of a run, its scores, its files, and what an edit changed."""
+"""Prints results on stdout: the table of a run, its scores, its files, and what an edit changed."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Tune(TwoPiles):
     """A field of the recipe and the values to compare, as joint.top-k=1,3,5; several fields give all combinations, and
     A+B=V1,V2 sets two fields to the same value."""
     trials: int | None = None
-    """Try so many combinations by chance, in place of all."""
+    """Try this many combinations, chosen at random, instead of all."""
     splits: int = 4
     """How many different sets of classes are hidden, one after the other."""
     hide: int | None = None
@@ -75,6 +75,7 @@ class Tune(TwoPiles):
             together=self.together,
             n_new=self.n_new,
             with_pile=self.with_pile,
+            seed=self.seed,
         )
 
     def axes(self) -> dict[str, list[Any]]:

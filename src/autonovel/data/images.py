@@ -77,6 +77,8 @@ class ImageSet:
                 f"Labels run from {self.labels.min()} to {self.labels.max()}, but {len(self.class_names)} classes are "
                 "named (use -1 for an unlabelled image)."
             )
+        if twice := _first_repeated(self.class_names):
+            raise InputError(f"Two known classes are called {twice!r}; give each a name of its own.")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -108,8 +110,8 @@ class ImageSet:
         """Images and labels as arrays.
 
         Args:
-            images: (n, h, w) or (n, h, w, 1 or 3); uint8, or floating point in [0, 1] or [0, 255].
-            labels: any integers or strings; -1 (or an empty string) where unlabelled. All unlabelled when left out.
+            images: (n, h, w) or (n, h, w, 1 or 3); uint8, boolean, or floating point in [0, 1] or [0, 255].
+            labels: any integers or strings; -1, an empty string, None or NaN where unlabelled. All unlabelled when left out.
             class_names: names for the sorted distinct labels; their text when left out.
             ids: a name for each image; its position when left out.
 
@@ -127,8 +129,10 @@ class ImageSet:
             given = given.astype(np.int64)
         elif given.dtype.kind not in "iubUSO":
             raise InputError(f"Labels must be integers or strings, not {given.dtype}.")
-        known = np.array([label not in (UNKNOWN, "", None, str(UNKNOWN)) for label in given.tolist()], dtype=bool)
-        values = given[known].astype(str) if given.dtype.kind in "OSU" else given[known]
+        if given.dtype.kind == "S":
+            given = np.char.decode(given, "utf-8", "backslashreplace")
+        known = says_a_class(given)
+        values = given[known].astype(str) if given.dtype.kind in "OU" else given[known]
         distinct, index = np.unique(values, return_inverse=True)
         if class_names is not None and len(class_names) != len(distinct):
             raise InputError(
@@ -138,6 +142,8 @@ class ImageSet:
         compact[known] = index
         names = tuple(str(name) for name in (distinct.tolist() if class_names is None else class_names))
         width = len(str(max(n - 1, 0)))
+        if twice := _first_repeated(ids or ()):
+            raise InputError(f"Two images have the id {twice!r}; give each an id of its own.")
         return cls(pixels, compact, tuple(ids) if ids is not None else tuple(f"{i:0{width}d}" for i in range(n)), names)
 
     def subset(self, keep: npt.NDArray[Any]) -> ImageSet:
@@ -170,6 +176,37 @@ class Truth:
     test_images: Pixels | None = None
     test_labels: npt.NDArray[np.int64] | None = None
 
+    def __post_init__(self) -> None:
+        for labels in (self.labels, self.test_labels):
+            if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < len(self.class_names):
+                raise InputError(
+                    f"True classes run from {labels.min()} to {labels.max()}, but {len(self.class_names)} classes are named; "
+                    "give every image one."
+                )
+        shown, known = (0 if part is None else len(part) for part in (self.test_images, self.test_labels))
+        if shown != known:
+            raise InputError(f"There are {shown} test images and {known} test labels; give one label per image.")
+
+
+def says_a_class(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which of these labels (n,) name a class; -1, an empty text, None and NaN stand for no label.
+
+    >>> says_a_class(np.array(["cat", "", None, float("nan"), -1], dtype=object)).tolist()
+    [True, False, False, False, False]
+    """
+    nothing = (UNKNOWN, str(UNKNOWN), "", None, str(UNKNOWN).encode(), b"")
+    return np.array([label == label and label not in nothing for label in labels.tolist()], dtype=bool)
+
+
+def _first_repeated(names: Sequence[str]) -> str | None:
+    """The first name that occurs a second time; None where each occurs once."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
 
 def as_uint8(images: npt.NDArray[Any]) -> Pixels:
     """An array of images as people usually have it, as uint8 (n, h, w, channels)."""
@@ -187,5 +224,5 @@ def as_uint8(images: npt.NDArray[Any]) -> Pixels:
         raise InputError(f"Pixel values must be numbers, not {images.dtype}.")
     if images.size and not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 255):
         raise InputError("Pixel values must be finite and lie in [0, 1] or [0, 255].")
-    scale = 255.0 if images.dtype.kind == "f" and (not images.size or images.max() <= 1) else 1.0
+    scale = 255.0 if images.dtype.kind in "bf" and (not images.size or images.max() <= 1) else 1.0
     return np.asarray(np.rint(images * scale), dtype=np.uint8)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from autonovel.chance import host_generator
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.store import gather
-from autonovel.errors import InputError
+from autonovel.errors import InputError, option
 
 
 class Batch(NamedTuple):
@@ -249,7 +249,9 @@ def mixed(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: ob
     The unlabelled images are visited as often as it takes to fill the batches.
     """
     if not 0 < known_per_batch < batch:
-        raise InputError(f"joint.known_per_batch must lie between 1 and {batch - 1}, the batch size less one.")
+        raise InputError(
+            f"{option('joint.known_per_batch')} is {known_per_batch}; it must lie between 1 and {batch - 1}, the batch less one."
+        )
     first = shuffled(known, known_per_batch, *key, "known")
     steps, per_step = len(first), batch - known_per_batch
     passes = [shuffled(new, len(new), *key, "new", p).flatten() for p in range(-(-steps * per_step // len(new)))]

@@ -130,8 +130,8 @@ def _program(exported: Exported, images: Tensor) -> Any:
 def _check(wanted: Sequence[tuple[Tensor, Said]], again: Callable[[Tensor], list[Any]], name: str) -> None:
     """Refuse a file that does not say what torch says."""
     for images, said in wanted:
-        for mine, told, what in zip(said, again(images), Said._fields, strict=True):
-            apart = float(np.abs(mine.numpy() - told).max(initial=0))
+        for mine, theirs, what in zip(said, again(images), Said._fields, strict=True):
+            apart = float(np.abs(mine.numpy() - theirs).max(initial=0))
             if not apart <= TOLERANCE * max(1.0, float(mine.abs().max())):
                 raise TrainingError(f"The {what} of {name} differ from torch's by {apart:.2g}; it was not kept.")
 

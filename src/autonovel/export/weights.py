@@ -30,11 +30,11 @@ def write_safetensors(run: Run, to: Path, options: Options) -> Path:
     check_folder(run, to, options)
     exported = network_of(run)
     config = _config(run, exported)
-    told = {"format": "pt"} | {
+    metadata = {"format": "pt"} | {
         key: json.dumps(config[key], ensure_ascii=False) for key in ("classes", "input", "networks")
     }
     files = RunFiles(to)
-    write_tensors(files, FILE, exported.model.state_dict(), told)
+    write_tensors(files, FILE, exported.model.state_dict(), metadata)
     files.write_json("config.json", config)
     files.write_json("classes.json", describe_classes(exported.outputs))
     write_card(run, exported, to, FILE)

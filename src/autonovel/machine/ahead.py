@@ -1,4 +1,4 @@
-"""Work that is done in a thread while what it gave before is in use."""
+"""Work done in a thread while earlier results are in use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if hasattr(os, "register_at_fork"):
 def ahead(items: Iterable[T], room: int = 2) -> Iterator[T]:
     """The items in their order, made in a thread while those before are in use, at most ``room`` of them in advance.
 
-    What goes wrong there is raised here; where the items are not used to their end, no more are made.
+    An error in the thread is raised here; when the caller stops early, no more items are made.
     """
     ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(room)
     enough = threading.Event()

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from autonovel.errors import InputError, option
+from autonovel.errors import InputError, listed, option
 from autonovel.machine import cpu
 from autonovel.machine.cache_folder import user_cache
+from autonovel.machine.device_name import check_device_name
 from autonovel.machine.processes import ALONE, World
 from autonovel.machine.switches import default_environment
 
@@ -60,13 +61,15 @@ class Mode:
         uncompiled, compiled has it compiled before every stage, however short; AUTONOVEL_PRECISION=float32 keeps matrix
         work in float32 also where bfloat16 is faster.
         """
+        check_device_name(device)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        kind = device.split(":")[0]
-        if kind not in ("cpu", "cuda"):
-            raise InputError(f"There is no device '{device}'; choose cpu, cuda or auto.")
+        kind, _, number = device.partition(":")
         if kind == "cuda" and not torch.cuda.is_available():
             raise InputError(f"There is no CUDA device that torch can use here; choose {option('device', 'cpu')}.")
+        if number and int(number) >= torch.cuda.device_count():
+            there = listed(f"cuda:{i}" for i in range(torch.cuda.device_count()))
+            raise InputError(f"There is no device '{device}': torch can use {there} here.")
         low = torch.float32 if os.environ.get("AUTONOVEL_PRECISION") == "float32" else torch.bfloat16
         if kind == "cuda":
             step = os.environ.get("AUTONOVEL_STEP", "")
@@ -91,9 +94,9 @@ class Mode:
 def compiler_settings() -> Iterator[None]:
     """How torch's compiler is set while a step is compiled, one at a time; afterwards it is set as before.
 
-    Around ``torch.compile`` and around the first call of what it returns, which is when it compiles. What is compiled is kept
-    in the user's cache folder (or where TORCHINDUCTOR_CACHE_DIR says) for the runs to come: torch's own place for it is
-    emptied when the machine restarts.
+    Use it around ``torch.compile`` and around the first call of the function that it returns, which is when torch compiles.
+    Compiled code is kept in the user's cache folder (or where TORCHINDUCTOR_CACHE_DIR says) for later runs: torch's own place
+    for it is emptied when the machine restarts.
     """
     with _compiling, default_environment("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "compiled")):
         # imported here because it takes one to four seconds, and because it reads the variable

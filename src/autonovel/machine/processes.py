@@ -295,9 +295,9 @@ def _check_devices(place: Launch, device: str, gpus: int) -> None:
             f"{option('device')} {device} names one GPU, but there are {place.size} processes; use {option('device', 'cuda')}."
         )
     _store.set(f"gpus/{place.rank}", f"{gpus} {place.local_size}")
-    told = [tuple(map(int, _store.get(f"gpus/{rank}").split())) for rank in range(place.size)]
-    for rank, (found, wanted) in enumerate(told):
-        if (found < 0) != (told[0][0] < 0):
+    reported = [tuple(map(int, _store.get(f"gpus/{rank}").split())) for rank in range(place.size)]
+    for rank, (found, wanted) in enumerate(reported):
+        if (found < 0) != (reported[0][0] < 0):
             raise InputError(
                 f"Of processes 0 and {rank} only one has a GPU that torch can use; choose {option('device', 'cpu')}."
             )

@@ -247,7 +247,7 @@ def _less_sure(rows: Tensor, is_old: Tensor, old: OldImages, n_known: int) -> Te
     """Probabilities in which an image may be of the other kind; its classes share that evenly, and none becomes the answer.
 
     All images of one kind are made less sure alike: how close an image lies to labelled ones tells old from new well, but is no
-    probability (of new images that were told apart rightly it said about one half).
+    probability (for new images that were recognised as new it gave about one half).
     """
     sure = torch.where(is_old, old.sure_old, old.sure_new)[:, None].to(rows).clamp(min=0.05)
     other = torch.zeros_like(rows)

@@ -25,7 +25,7 @@ WIDER = 1.5
 
 
 @dataclass(frozen=True)
-class KnownProblem:
+class KnownTree:
     """A resampled group of known classes: its portrait and the answer."""
 
     group: int
@@ -38,7 +38,7 @@ class KnownProblem:
         return math.log(self.portrait.n / self.n_classes)
 
 
-class Calibration:
+class TreeCalibration:
     """What the known problems teach, ready to be applied to a pile.
 
     `typical_size` is the class size to expect before looking, `size_spread` how many natural logarithms the size may
@@ -48,7 +48,7 @@ class Calibration:
 
     def __init__(
         self,
-        problems: Sequence[KnownProblem],
+        problems: Sequence[KnownTree],
         *,
         typical_size: float,
         size_spread: float,
@@ -99,11 +99,11 @@ class Calibration:
         return portrait.clusters(self.threshold(portrait))
 
     @cached_property
-    def parts(self) -> "dict[int, Calibration]":
+    def parts(self) -> "dict[int, TreeCalibration]":
         """For each group of known problems, what the other groups teach."""
         groups = sorted({problem.group for problem in self.problems})
         return {
-            group: Calibration(
+            group: TreeCalibration(
                 [problem for problem in self.problems if problem.group != group],
                 typical_size=math.exp(self.typical),
                 size_spread=self.spread,

@@ -30,8 +30,8 @@ TIE = 1e-6
 """How much the likeness of probabilities counts beside the images between two clusters: only where those say nothing."""
 
 TOO_FEW = 1.5
-"""Over-clustering heads must count so many times as many classes as were asked for before it is said: on digits they count one
-of three too many, now and then."""
+"""Over-clustering heads must count this many times the number of classes asked for before anything is said about it: on digits
+they sometimes count one of three too many."""
 
 PART = 0.25
 """A class that has this share of a cluster is a part of it."""

@@ -102,7 +102,7 @@ def push(queue: Tensor, written: Tensor, rows: Tensor, mask: Tensor | None = Non
 
 
 def is_filled(queue: Tensor, written: Tensor) -> Tensor:
-    """Which places of a queue (q, ...) hold a row, bool (q,), when so many were ever written."""
+    """Which places of a queue (q, ...) hold a row, bool (q,), after ``written`` rows in all."""
     return torch.arange(len(queue), device=queue.device) < written
 
 

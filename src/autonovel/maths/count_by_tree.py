@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autonovel.maths.calibrate import Calibration, KnownProblem
+from autonovel.maths.calibrate import KnownTree, TreeCalibration
 from autonovel.maths.class_estimate import ClassEstimate, ProbeSet, RunJobs, run_in_turn, why_no_interval
 from autonovel.maths.number_search import second_peak
 from autonovel.maths.portrait import Portrait, portray
@@ -32,13 +32,13 @@ def count_by_calibration(
     """Calibrate on the probe classes and count those of the pile; `grouped`: each probe set is a family."""
     # The points of a pile too large for one tree are merged, as long as a probe class still has more than a few.
     ratio = max(1.0, min(len(pile) / settings.tree_points, _class_size(probes) / MIN_TREE_CLASS))
-    calibration = calibrate(probes, settings=settings, seed=seed, grouped=grouped, ratio=ratio, run_jobs=run_jobs)
-    found = count_classes(calibration, pile, max_new=max_new, settings=settings, seed=seed)
+    calibration = calibrate_tree(probes, settings=settings, seed=seed, grouped=grouped, ratio=ratio, run_jobs=run_jobs)
+    found = count_by_tree(calibration, pile, max_new=max_new, settings=settings, seed=seed)
     note = why_no_interval(probes, grouped)
     return replace(found, interval=None, note=note) if note else found
 
 
-def calibrate(
+def calibrate_tree(
     probes: Sequence[ProbeSet],
     *,
     settings: Estimate | None = None,
@@ -46,7 +46,7 @@ def calibrate(
     grouped: bool = True,
     ratio: float = 1.0,
     run_jobs: RunJobs = run_in_turn,
-) -> Calibration:
+) -> TreeCalibration:
     """Learn from resampled groups of probe classes how to count classes; serves any number of piles.
 
     With `grouped` each probe set is a group; otherwise groups of classes are drawn at random from each set. `ratio` is
@@ -65,7 +65,7 @@ def calibrate(
     else:
         sizes, typical, spread = (min(4.0 * ratio, largest), largest), largest, settings.size_spread
 
-    def draws() -> Iterator[partial[KnownProblem]]:
+    def draws() -> Iterator[partial[KnownTree]]:
         for draw in range(max(settings.probe_draws, 6 * len(probes))):
             which = draw % len(probes)
             probe = probes[which]
@@ -79,7 +79,7 @@ def calibrate(
             yield partial(_known_problem, which, n, points, settings, seed, ratio)
 
     problems = run_jobs(draws())
-    return Calibration(problems, typical_size=typical / ratio, size_spread=spread, ratio=ratio, disjoint=grouped)
+    return TreeCalibration(problems, typical_size=typical / ratio, size_spread=spread, ratio=ratio, disjoint=grouped)
 
 
 def _class_size(probes: Sequence[ProbeSet]) -> float:
@@ -102,16 +102,16 @@ def _draw_sizes(sizes: tuple[float, float], settings: Estimate, generator: torch
 
 def _known_problem(
     group: int, n_classes: int, points: Tensor, settings: Estimate, seed: int, ratio: float
-) -> KnownProblem:
-    return KnownProblem(group, n_classes, _portray(points, settings, seed, ratio))
+) -> KnownTree:
+    return KnownTree(group, n_classes, _portray(points, settings, seed, ratio))
 
 
 def _portray(points: Tensor, settings: Estimate, seed: int, ratio: float) -> Portrait:
     return portray(points, components=settings.components, normalise=settings.normalise, ratio=ratio, seed=seed)
 
 
-def count_classes(
-    calibration: Calibration, pile: Tensor, *, max_new: int = 100, settings: Estimate | None = None, seed: int = 0
+def count_by_tree(
+    calibration: TreeCalibration, pile: Tensor, *, max_new: int = 100, settings: Estimate | None = None, seed: int = 0
 ) -> ClassEstimate:
     """Apply a calibration to the points of a pile (n, d)."""
     settings = Estimate() if settings is None else settings

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from autonovel.errors import AutonovelWarning
-from autonovel.maths.estimate import MIN_PROBE_CLASSES, estimate_classes
+from autonovel.maths.class_estimate import MIN_INTERVAL_CLASSES, MIN_PROBE_CLASSES
+from autonovel.maths.estimate import estimate_classes
 from autonovel.maths.known_space import group_means, number_of_classes, smooth, unit, whitening
 from autonovel.maths.silhouette import silhouette
 from autonovel.maths.sweep import kmeans_sweep
 
-MIN_INTERVAL_CLASSES = 8
-"""Known classes below which no interval is given: their errors are too few to say how far off the answer may be."""
 REPEATABLE = 0.85
 """Repeatability that tells classes from parts of classes, where there are fewer than three known ones to learn it from."""
 MOST_KNOWN = 20
@@ -75,7 +74,7 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
             tree = estimate_classes(labelled, labels, pile, max_new=max(2, max_new), seed=seed)
         answers["tree"] = tree.n_new
         interval = tree.interval
-    second, differ = second_peak(apart), len(set(answers.values())) > 1
+    second, differ = next_highest_peak(apart), len(set(answers.values())) > 1
     n_new = statistics.median_low(answers.values())  # of two, the smaller: either errs upwards more often
     if n_known < MIN_INTERVAL_CLASSES:
         interval = None
@@ -154,7 +153,7 @@ def together(groups: Tensor, other: Tensor, k: int) -> float:
     return pairs.mean().item()
 
 
-def second_peak(curve: dict[int, float]) -> int | None:
+def next_highest_peak(curve: dict[int, float]) -> int | None:
     """The number at the second highest local maximum of a curve; None where there is one peak only."""
     numbers = sorted(curve)
     values = [-torch.inf, *(curve[k] for k in numbers), -torch.inf]

@@ -98,7 +98,7 @@ class _Way(NamedTuple):
     """How groups are found, and what those of some points say of others.
 
     Attributes:
-        find: so many groups of points, with a seed; None where it does not find them.
+        find: gives this many groups of points, with a seed; None where it finds none.
         answer: (n, k), rows sum to 1, for points (n, d) from some of them, the groups of these, and how many groups there are.
     """
 

@@ -30,7 +30,7 @@ def leaving(near: Tensor, groups: Tensor, k: int) -> float:
 
 
 def link_groups(points: Tensor, near: Tensor, k: int, *, seed: int = 0) -> Tensor | None:
-    """int64 (n,): `k` groups of `points` (n, d) of length 1 with neighbours `near`; None where there are no `k` to be told apart.
+    """int64 (n,): `k` groups of `points` (n, d) of length 1 with neighbours `near`; None where no `k` can be found.
 
     Pieces found by k-means are joined again and again, those two first that have most links for their sizes (average linkage).
     The answer is the last state in which `k` groups are more than strays.

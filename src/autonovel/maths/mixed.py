@@ -36,7 +36,7 @@ class OldImages:
     label: Tensor
     """int64 (m,): the known class to which most of the labelled neighbours belong; means something for old images alone."""
     sure_old: float = 1.0
-    """How many of the images called old should be old: by how planted images and whole known classes were told apart."""
+    """Share of the images called old that should be old: by how well planted images and whole known classes were separated."""
     sure_new: float = 1.0
     """The same for images called new."""
 
@@ -126,9 +126,8 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
     score = of_known + 1e-3 * closeness
     _, plants, others, free = score.split([int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)])
     around = groups[near[len(points) - len(pile) :]]
-    votes = torch.zeros(
-        len(pile), len(classes) + 1, device=pile.device
-    )  # the last column is that of unlabelled neighbours
+    # the last column is that of unlabelled neighbours
+    votes = torch.zeros(len(pile), len(classes) + 1, device=pile.device)
     votes.scatter_add_(1, around % (len(classes) + 1), torch.ones_like(around, dtype=votes.dtype))
     return _Draw(plants, others, free, labels[is_probe], votes[:, :-1])
 
@@ -162,8 +161,10 @@ def _cut(planted: Tensor, pile: Tensor, share: float) -> float:
 
 
 def _how_sure(draws: list[_Draw], share: float) -> tuple[float, float]:
-    """Of images called old, how many are, and of those called new, where such a share is old: as planted images and known
-    classes that are put into the pile whole are told apart."""
+    """The shares of right answers among images called old and among those called new, if `share` of the pile is old.
+
+    Judged by how well planted images are separated from known classes that are put into the pile whole.
+    """
     if not draws:
         return 1.0, 1.0
     pairs = [(draw, _cut(draw.planted, draw.probes, 0.0)) for draw in draws]
@@ -174,7 +175,7 @@ def _how_sure(draws: list[_Draw], share: float) -> tuple[float, float]:
 
 
 def _width(draws: list[_Draw]) -> float:
-    """How many units of score lie between sure and unsure, where planted images and probes are told apart."""
+    """How many units of score lie between sure and unsure when planted images and probes are separated."""
     best, found = torch.inf, 0.1
     for width in torch.logspace(-2, -0.3, 12).tolist():
         loss = 0.0

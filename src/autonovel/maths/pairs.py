@@ -125,9 +125,8 @@ def cluster_batch(features: Tensor, mask: Tensor, k: int, iterations: int = 10) 
     points = features if features.dtype == torch.float64 else features.float()
     weight = mask.to(points.dtype)[:, None]
     points = torch.where(mask[:, None], points, 0)
-    points = torch.where(
-        mask[:, None], points - points.sum(0) / weight.sum().clamp(min=1), 0
-    )  # small numbers round less
+    # around their mean: small numbers round less
+    points = torch.where(mask[:, None], points - points.sum(0) / weight.sum().clamp(min=1), 0)
     norms = points.square().sum(1)
     distance = (norms[:, None] + norms[None, :] - 2 * points @ points.T).clamp(min=0)
     nearest, first = torch.full_like(norms, torch.inf), []  # nearest: to any centre so far

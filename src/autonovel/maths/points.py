@@ -60,7 +60,7 @@ class Points:
         return (centres.to(self.device, torch.float64) - self.mean.double()).div(self.scale).float()
 
     def chunks(self, columns: int) -> Iterator[slice]:
-        """Slices of the free points, short enough that a block of them with so many columns stays small."""
+        """Slices of the free points, short enough that a block of them with this many columns stays small."""
         rows, block = (CPU_ROWS, CPU_BLOCK) if self.device.type == "cpu" else (GPU_ROWS, GPU_BLOCK)
         step = max(1, min(rows, block // max(1, columns)))
         for begin in range(0, len(self.x), step):

@@ -28,9 +28,8 @@ class Contrasted(JointObjective):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self._method = task.recipe.method
-        self._pile = (
-            "new"  # images of known classes are told apart at the end: here they compete with nobody for a cluster
-        )
+        # images of known classes compete with nobody for a cluster here, and are found at the end
+        self._pile = "new"
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Settings that no comparison can work with, and methods that would wait for clusters."""

@@ -21,7 +21,7 @@ CHECKED = 10_000
 
 
 class KnownSpace(Method):
-    """Whitening by what differs within a known class, groups that repeated runs agree on, old images told from new ones."""
+    """Whitening by what differs within a known class, groups that repeated runs agree on, old images separated from new ones."""
 
     sees = "both"
     needs_number = True

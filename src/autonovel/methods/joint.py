@@ -1,4 +1,4 @@
-"""What the objectives for known and new classes together have in common."""
+"""Common to all objectives for known and new classes together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from autonovel.data.loader import mixed
-from autonovel.errors import InputError, option
 from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Look, Method, Seen, Task
@@ -15,18 +14,7 @@ from autonovel.models.net import Net
 from autonovel.settings import Joint
 
 LOOKS = 4
-"""How often in a training the images of a pile that may be mixed are told apart, each time by what was learned until then."""
-
-
-Limits = tuple[tuple[str, float, float, str], ...]
-"""Setting, smallest and largest value, and how to say so."""
-
-
-def check_limits(settings: object, path: str, limits: Limits) -> None:
-    """Refuse a setting below its smallest or above its largest value, or that is no number."""
-    for name, least, most, rule in limits:
-        if not least <= getattr(settings, name) <= most:
-            raise InputError(f"{option(f'{path}.{name}')} is {getattr(settings, name)}; it must {rule}.")
+"""How often during training a pile that may be mixed is searched for images of known classes, with what was learned so far."""
 
 
 class JointObjective(Method):

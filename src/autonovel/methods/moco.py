@@ -25,8 +25,8 @@ class MoCo(Method):
     The other view and the queue come from a second network, which follows the first one slowly. Uses no labels. The queue makes
     up for small batches.
 
-    In a batch whose images are normalised together, a view can be told by the statistics that it shares with its partner. So
-    the batch is normalised in groups, and the second network's groups are others than the first one's. Where several processes
+    In a batch whose images are normalised together, a view can be recognised by the statistics it shares with its partner. So
+    the batch is normalised in groups, and the second network's groups differ from the first one's. Where several processes
     share a batch, each forms groups of its own, so the result is like that of one process but not the same.
     """
 

@@ -14,7 +14,8 @@ from autonovel.maths.known_space import nearest, unit
 from autonovel.maths.losses import cross_entropy, mean_entropy_loss
 from autonovel.maths.neighbours import neighbour_loss, self_label_loss
 from autonovel.methods.base import Look, Losses, Seen, Task
-from autonovel.methods.joint import JointObjective, Limits, check_limits
+from autonovel.methods.joint import JointObjective
+from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
 
@@ -87,7 +88,8 @@ class Neighbours(JointObjective):
         if epoch == 0:
             pile = torch.nonzero(look.labels < 0).flatten()
             device, room = self.neighbours.device, self.neighbours.shape[1]
-            found = nearest(unit(look.features(pile).to(device)), min(room, len(pile) - 1))
+            points = unit(look.features(pile).to(device))
+            found = look.agreed(lambda: nearest(points, min(room, len(pile) - 1)).cpu()).to(device)
             again = torch.arange(room, device=device) % found.shape[1]  # a small pile has fewer than there is room for
             pile = pile.to(device)
             self.neighbours[pile] = pile[found[:, again]].int()

@@ -71,7 +71,10 @@ OBJECTIVES: Mapping[str, Entry] = {
 
 PAIR_RULES: Mapping[str, str] = {
     "rank": "the same top_k strongest features: the paper's choice, and hard to go wrong with",
-    "soft": "the share of strongest features in common: level with rank at top_k 15 or ahead of it; at 5 far behind in the paper, not here",
+    "soft": (
+        "the share of strongest features in common: level with rank at top_k 15 or ahead "
+        "of it; at 5 far behind in the paper, not here"
+    ),
     "cosine": "a cosine above pair_threshold: level with rank where the threshold is right, which each data set decides",
     "nearest": "nearest neighbours in the batch: nothing to choose; level with rank on CIFAR-10, behind where it is harder",
     "kmeans-batch": "k-means in each batch: good with many classes (CIFAR-100), poor with few",

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError, option
 from autonovel.maths.contrastive import nt_xent
 from autonovel.methods.base import Method, Seen, Task
+from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.settings import Contrast
 
+_LIMITS: Limits = (
+    ("projection", 1, math.inf, "be at least 1"),
+    ("queue", 1, math.inf, "be at least 1"),
+    ("norm_groups", 1, math.inf, "be at least 1"),
+    ("temperature", 0, math.inf, "be at least 0"),
+    ("momentum", 0, 1, "lie between 0 and 1"),
+)
+
 
 def check_contrast(settings: Contrast) -> None:
     """Refuse settings that cannot work, with one sentence."""
-    for name, least in (("projection", 1), ("queue", 1), ("norm_groups", 1), ("temperature", 0), ("momentum", 0)):
-        value = getattr(settings, name)
-        if value < least:
-            raise InputError(f"{option(f'pretrain.contrast.{name}')} is {value}; it must be at least {least}.")
-    if settings.momentum > 1:
-        raise InputError(f"{option('pretrain.contrast.momentum')} is {settings.momentum}; it must be at most 1.")
+    check_limits(settings, "pretrain.contrast", _LIMITS)
 
 
 class SimCLR(Method):

@@ -29,7 +29,8 @@ from autonovel.maths.losses import (
     with_past,
 )
 from autonovel.methods.base import Look, Losses, Seen
-from autonovel.methods.joint import JointObjective, Limits, check_limits
+from autonovel.methods.joint import JointObjective
+from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
 from autonovel.settings import Augment

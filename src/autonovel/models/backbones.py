@@ -292,10 +292,13 @@ def _of_a_run(file: Path, state: Mapping[str, Tensor], wanted: _Wanted) -> Backb
     try:
         config = json.loads((file.parent / "config.json").read_text(encoding="utf-8"))["run"]
         model, trained_at = from_dict(Model, config["recipe"]["model"]), config["data"]["shape"][0]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError):
         raise InputError(
             f"The config.json of the run cannot be read beside {file}; name the file inside its run."
         ) from None
+    does_not_fit = f"do not fit the network {model.backbone} of its config.json"
+    if not {"mean", "std"} <= state.keys():
+        raise InputError(f"The weights in {file} {does_not_fit}.")
     mean, std = (state[name].flatten().tolist() for name in ("mean", "std"))
     if wanted.channels > len(mean):
         raise InputError(f"The network in {file} was trained on grey images; these have {wanted.channels} channels.")
@@ -306,7 +309,7 @@ def _of_a_run(file: Path, state: Mapping[str, Tensor], wanted: _Wanted) -> Backb
         )
     built = build_backbone(model, channels=len(mean), size=side, weights=False)
     inside = {name.removeprefix("backbone."): value for name, value in state.items() if name.startswith("backbone.")}
-    _load(file, built.blocks, inside, f"do not fit the network {model.backbone} of its config.json")
+    _load(file, built.blocks, inside, does_not_fit)
     about = (built.n_features, (mean, std), side, built.architecture)
     return _pretrained(f"{file.parent.name}/{file.name}", built.blocks, *about)
 

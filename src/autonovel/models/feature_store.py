@@ -39,7 +39,7 @@ VIEWS = Augment(crop="resized", area=(0.6, 1.0), flip=True)
 """How random views differ from the image: mild crops and mirror images."""
 
 _HASHED_ALONE = 2**22
-"""Up to so many bytes are not worth the trouble of several threads."""
+"""Hashing up to this many bytes is not worth several threads."""
 
 
 class _Pace(NamedTuple):
@@ -85,7 +85,7 @@ def stream_features(
         device: where to compute.
         precision: of the matrix work.
         cache: folder where features are kept; None keeps none.
-        views: of so many random views of each image instead of the image itself; they depend on its pixels alone.
+        views: how many random views of each image to use instead of the image itself; they depend on its pixels alone.
         augment: what a view may change.
 
     Yields:
@@ -187,7 +187,7 @@ class _UnderWay(NamedTuple):
 
 
 def _slices(parts: Iterable[Chunk], size: int) -> Iterator[Chunk]:
-    """The images where they are, so many at a time."""
+    """The images where they are, at most ``size`` at a time."""
     for part in parts:
         for start in range(0, max(1, len(part)), size):
             yield part[start : start + size]

@@ -47,7 +47,7 @@ class HeadSpec:
 
 
 def class_head(model: Model, inputs: int, outputs: int, *, stacked: bool = False, count: int = 1) -> HeadSpec:
-    """A head of the kind that the settings ask for, or a list of so many."""
+    """A head of the kind that the settings ask for, or a list of ``count`` of them."""
     return HeadSpec(model.head, inputs, outputs, temperature=model.temperature, stacked=stacked, count=count)
 
 

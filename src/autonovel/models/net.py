@@ -95,7 +95,7 @@ class Net(nn.Module):
     def freeze(self, train_from: str) -> None:
         """Let gradients reach the block of this name and all after it ('all' or 'heads' for the two ends).
 
-        Batch-norm of frozen blocks stays in training mode and its statistics go on moving.
+        Batch-norm of frozen blocks stays in training mode, and its statistics keep moving.
         """
         names = [name for name, _ in self.backbone.named_children()]
         choices = {"all": 0, **{name: i for i, name in enumerate(names)}, "heads": len(names)}

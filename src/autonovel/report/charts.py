@@ -76,7 +76,7 @@ def line_chart(
     ys = [y for line in lines for y in line.y if math.isfinite(y)]
     if not ys:
         return None
-    scale = (math.log10 if log else float) if log else float
+    scale = math.log10 if log else float
     x_low, x_high = _range(xs)
     y_low, y_high = _range([scale(y) for y in ys])
 
@@ -105,7 +105,7 @@ def line_chart(
 
 
 def _thinned(line: Line, log: bool) -> tuple[list[float], list[float]]:
-    """At most so many points as a chart can show, and no values that a logarithm does not take."""
+    """No more points than a chart can show, and no values that have no logarithm."""
     step = -(-len(line.x) // MOST_POINTS) or 1
     xs, ys = list(line.x)[::step], list(line.y)[::step]
     return xs, [y if math.isfinite(y) and (not log or y > 0) else math.nan for y in ys]

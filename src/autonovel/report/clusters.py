@@ -129,10 +129,8 @@ def shown_clusters(run: Run, before: Sequence[Shown] = ()) -> list[Shown]:
 
 def shown_names(run: Run) -> tuple[str, ...]:
     """What every unlabelled image is called: its path below the folder that was given, else its id."""
-    records, ids = (
-        run.images,
-        run.machine.images,
-    )  # asked for once: each time the run looks whether the file has changed
+    # asked for once: each time the run looks whether the file has changed
+    records, ids = run.images, run.machine.images
     if not records:
         return ids
     paths = (records[place].path for place in run.unlabelled.tolist())

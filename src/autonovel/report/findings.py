@@ -1,4 +1,4 @@
-"""What a person should know about a result before believing it: warnings, and the known classes nearest to each cluster."""
+"""Warnings about a result that a person should see before believing it, and the known classes nearest to each cluster."""
 
 from __future__ import annotations
 

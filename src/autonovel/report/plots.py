@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ import numpy.typing as npt
 from autonovel.errors import InputError, kind_found
 from autonovel.report.clusters import Pictures, Shown, shown_clusters
 from autonovel.runs.folder import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SUREST, DOUBTFUL = 12, 6
 GAP = 4
@@ -60,9 +64,7 @@ def draw_clusters(run: Run, truth_labels: Sequence[str] | None = None) -> Path:
     heads = ((0, "surest"), (SUREST * (side + GAP) + BLOCK_GAP, "most doubtful"))
     for x, text in heads:
         axis.text(x, -8, text, ha="left", va="bottom", fontsize=8, color="#566069")
-    with run.whole("clusters.png") as path:
-        figure.savefig(path, dpi=100 if len(clusters) > 40 else 150, facecolor="white", format="png")
-    return run.path / "clusters.png"
+    return _save(run, figure, "clusters.png", dpi=100 if len(clusters) > 40 else 150, facecolor="white")
 
 
 def _chosen(cluster: Shown, usable: npt.NDArray[np.bool_], side: int) -> list[tuple[int, int]]:
@@ -119,6 +121,10 @@ def draw_estimate(run: Run) -> Path:
         f"{found['n_new']} {kind_found(known, found['n_new'])}{between} ({found['method']})", fontsize=10
     )
     figure.tight_layout()
-    path = run.path / "estimate.png"
-    figure.savefig(path, dpi=120)
-    return path
+    return _save(run, figure, "estimate.png", dpi=120)
+
+
+def _save(run: Run, figure: Figure, name: str, **options: Any) -> Path:
+    with run.whole(name) as path:
+        figure.savefig(path, format="png", **options)
+    return run.path / name

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.data.reading.decode import FORMATS, MOST_PIXELS
 from autonovel.errors import InputError
 from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
 from autonovel.runs.folder import Run
@@ -304,8 +305,10 @@ def _from_file(source: str) -> bytes | None:
     if not os.path.isfile(source):  # gone, or a device that would never end
         return None
     try:
-        with Image.open(source) as image:
+        with Image.open(source, formats=FORMATS) as image:
             image.draft("RGB", (LARGE_SIDE, LARGE_SIDE))
+            if image.width * image.height > MOST_PIXELS:
+                return None
             image.thumbnail((LARGE_SIDE, LARGE_SIDE))
             return _as_jpeg(ImageOps.exif_transpose(image).convert("RGB"))
     except Exception:  # whatever is wrong with a stranger's file, the thumbnail is there

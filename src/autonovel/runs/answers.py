@@ -1,4 +1,4 @@
-"""What the machine answered for every unlabelled image, and which images there are: predictions.csv and images.csv."""
+"""The machine's answer for every unlabelled image, and the list of all images: predictions.csv and images.csv."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.errors import InputError
 from autonovel.runs.files import RunFiles, damaged
 
 PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
@@ -72,7 +73,7 @@ class MachineAnswers:
 
 def read_answers(run: RunFiles) -> MachineAnswers:
     """Read predictions.csv."""
-    classes = tuple(run.read_json("config.json")["run"]["data"]["class_names"])
+    classes = _known_classes(run)
     images, clusters, names, probabilities, known = run.read_columns("predictions.csv", PREDICTION_FIELDS)
     is_known = np.array(known, dtype=object) == "1"
     try:
@@ -84,8 +85,7 @@ def read_answers(run: RunFiles) -> MachineAnswers:
             raise ValueError("a row has neither a cluster nor a known class")
     except (ValueError, KeyError) as error:
         raise damaged(run, "predictions.csv", error) from error
-    told = int(run.read_json("summary.json")["n_new"]) if run.has("summary.json") else 0
-    n_new = max(told, int(group.max(initial=-1)) + 1)  # a cluster may be empty
+    n_new = max(_n_new(run), int(group.max(initial=-1)) + 1)  # a cluster may be empty
     numbers, first = np.unique(group, return_index=True)
     given = {int(c): names[row] for c, row in zip(numbers, first, strict=True) if c >= 0}
     return MachineAnswers(
@@ -96,6 +96,25 @@ def read_answers(run: RunFiles) -> MachineAnswers:
         probability,
         {cluster: name for cluster, name in given.items() if name != f"new {cluster}"},
     )
+
+
+def _known_classes(run: RunFiles) -> tuple[str, ...]:
+    try:
+        return tuple(run.read_json("config.json")["run"]["data"]["class_names"])
+    except (KeyError, TypeError) as error:
+        raise damaged(run, "config.json", f"it names no known classes: {error}") from error
+
+
+def _n_new(run: RunFiles) -> int:
+    """How many new classes the summary says there are; 0 where there is none yet."""
+    if not run.has("summary.json"):
+        return 0
+    try:
+        return int(run.read_json("summary.json")["n_new"])
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise damaged(run, "summary.json", f"it says no number of new classes: {error}") from error
 
 
 def write_predictions(run: RunFiles, predictions: Iterable[Prediction]) -> None:

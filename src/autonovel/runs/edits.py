@@ -86,7 +86,7 @@ class States:
             else:
                 for entry in further:
                     state = apply(state, entry)
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"The edits in {self._path} do not fit its predictions.csv ({error!r}).") from error
         self._kept = (list(entries), state)
         return state

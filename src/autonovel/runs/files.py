@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from autonovel.errors import InputError, TrainingError, option
 from autonovel.runs.upgrade import upgraded_recipe
 
 FORMAT = 2
-"""The format of the folders that this version writes; it reads this one and all before it."""
+"""The format of the folders that this version writes; it reads this one and format 1, whose folders do not say it."""
 
 CHECKSUMS = {
     "data.fingerprint": "images or their labels differ",
@@ -232,15 +233,21 @@ def cannot_be_written(path: object, error: OSError) -> str:
 
 
 def lock(file: IO[Any], *, wait: bool) -> bool:
-    """Take the lock of an open file until it is closed; False where another process has it and waiting is not wanted."""
+    """Take the lock of an open file until it is closed; False where another process has it and waiting is not wanted.
+
+    Windows and some network disks have no such locks; two processes in one folder are not noticed there.
+    """
     try:
         import fcntl
-    except ImportError:  # Windows: two processes in one folder are not noticed there
+    except ImportError:
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            raise
     return True
 
 
@@ -254,21 +261,21 @@ def _entry(line: str) -> dict[str, Any] | None:
 
 
 def no_run(run: RunFiles, lacking: str) -> InputError:
-    """What to say of a folder that has not what every run has."""
+    """The error for a folder that lacks a file which every run has."""
     given = f"give the folder that discover or cluster wrote ({option('out')})"
     return InputError(f"There is no run in {run.path} ({lacking} is missing); {given}.")
 
 
 def unfinished(run: RunFiles) -> InputError:
-    """What to say of a run that does not yet have what it ends with."""
-    return InputError(f"The run in {run.path} is not finished; run the same command again to go on.")
+    """The error for a run that is not finished."""
+    return InputError(f"The run in {run.path} is not finished; run the same command again to continue.")
 
 
 def damaged(run: RunFiles, name: str, why: object) -> InputError:
-    """What to say of a file that is not as it was written."""
+    """The error for a file that is not as it was written."""
     return InputError(f"The file {run.path / name} is damaged ({why}); put back a copy of it, or run again.")
 
 
 def missing(run: RunFiles, name: str) -> InputError:
-    """What to say of a file that is not there, and every finished run has."""
+    """The error for a missing file that every finished run has."""
     return damaged(run, name, "it is missing") if run.has("summary.json") else unfinished(run)

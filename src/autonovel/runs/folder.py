@@ -96,9 +96,12 @@ class Run(RunFiles):
     @property
     def unlabelled(self) -> npt.NDArray[np.int64]:
         """(n_unlabelled,) for each row of predictions.csv, its row in images.csv (and so in the thumbnails)."""
-        return self._keep(
+        found = self._keep(
             "unlabelled", "images.csv", lambda: np.flatnonzero([record.label is None for record in self.images])
         )
+        if self.images:
+            self._check_rows("images.csv", len(found))
+        return found
 
     @property
     def unlike(self) -> npt.NDArray[np.bool_]:
@@ -111,6 +114,7 @@ class Run(RunFiles):
         found = self._array("features.npy")
         if found is None:
             raise missing(self, "features.npy")
+        self._check_rows("features.npy", len(found))
         return found
 
     @property
@@ -123,11 +127,17 @@ class Run(RunFiles):
         """(n_unlabelled, n_known + n_new) of the machine's answers; None where they were not kept."""
         return self._array("probabilities.npy")
 
-    def _array(self, name: str) -> npt.NDArray[np.float16] | None:
+    def _array(self, name: str) -> npt.NDArray[Any] | None:
         try:
             return np.asarray(np.load(self.path / name, mmap_mode="r")) if self.has(name) else None
         except (ValueError, EOFError) as error:
             raise damaged(self, name, error) from error
+
+    def _check_rows(self, name: str, rows: int) -> None:
+        """Refuse a file that does not have a row for each unlabelled image."""
+        images = len(self.machine.images)
+        if rows != images:
+            raise damaged(self, name, f"it has {rows} rows for {images} unlabelled images")
 
     @property
     def thumbnails(self) -> Thumbnails | None:
@@ -179,7 +189,7 @@ class Run(RunFiles):
         return self.state.given_names
 
     def kind_found(self, count: int = 2) -> str:
-        """What so many of its clusters are called: new classes, or just clusters where no class was known."""
+        """What this many of its clusters are called: new classes, or just clusters where no class was known."""
         return kind_found(self.summary.get("n_known", len(self.state.known)), count)
 
     @property
@@ -204,12 +214,14 @@ class Run(RunFiles):
     @property
     def map(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled, 2) a map on which similar images lie together; made once and kept in map.npy."""
-        if not self.has("map.npy"):
+        found = self._array("map.npy")
+        if found is None:
             places = geometry.draw_map(self.features)
             with suppress(TrainingError):  # a folder that cannot be written can still be looked at
                 self.write_array("map.npy", places)
             return places
-        return np.asarray(np.load(self.path / "map.npy", mmap_mode="r"))
+        self._check_rows("map.npy", len(found))
+        return found
 
     # Edits: each is one line of the journal
 

@@ -1,4 +1,4 @@
-"""What the heads of a run say about its number of clusters: which of them are one class, and which hold several."""
+"""The opinion of a run's heads on its clusters: which of them are one class, and which hold several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MERGING = "merging.json"
 
 @dataclass(frozen=True)
 class Merging:
-    """What merging.json says, about the clusters as the machine found them.
+    """The content of merging.json, about the clusters as the machine found them.
 
     Attributes:
         order: (into, other, images between the two for one of the smaller), in the order in which clusters belong together.
@@ -29,7 +29,7 @@ class Merging:
 
 
 def read_merging(run: RunFiles) -> Merging | None:
-    """What the heads say; None where nobody asked them."""
+    """The opinion of the heads; None where it was not asked for."""
     if not run.has(MERGING):
         return None
     said = run.read_json(MERGING)

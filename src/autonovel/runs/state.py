@@ -156,7 +156,14 @@ def replay(start: State, entries: Sequence[Entry]) -> State:
 
 
 def apply(state: State, entry: Entry) -> State:
-    """The state after an edit that is neither undo nor redo."""
+    """The state after an edit that is neither undo nor redo.
+
+    Raises:
+        LookupError, TypeError, ValueError or AttributeError: no edit of this state leaves such a line.
+    """
+    named = [entry[key] for key in ("cluster", "into") if key in entry and not entry.get("new")]
+    for number in named:
+        _ = state.marks[number]  # says so where there is no such cluster
     return _APPLY[entry["do"]](state, entry)
 
 
@@ -208,6 +215,8 @@ def _mark(state: State, entry: Entry) -> State:
 
 def _regroup(state: State, entry: Entry) -> State:
     found = np.array(entry["clusters"], dtype=np.int64)
+    if found.shape != state.group.shape:
+        raise ValueError(f"a cluster is given for {len(found)} images, not for {len(state.group)}")
     marks = {n: mark for n, mark in state.marks.items() if mark.kind != "new"}
     named = {*marks, *entry["kept"]}  # another cluster may take the number of one that is gone, but not its name
     marks |= {number: Mark("new") for number in entry["numbers"]}

@@ -13,7 +13,7 @@ from PIL import Image
 
 from autonovel.errors import InputError
 from autonovel.runs.answers import read_answers, read_images
-from autonovel.runs.files import RunFiles
+from autonovel.runs.files import RunFiles, damaged
 
 SIDE = 64
 COLUMNS = 16
@@ -42,10 +42,18 @@ class Thumbnails:
     def __init__(self, run: RunFiles) -> None:
         found = run.read_json(INDEX)
         self._run = run
-        self.count, self.side, self.columns = int(found["count"]), int(found["side"]), int(found["columns"])
+        try:
+            self.count, self.side, self.columns = (int(found[name]) for name in ("count", "side", "columns"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(run, INDEX, error) from error
         self.cells = self.columns**2
         self.sheets = -(-self.count // self.cells)
-        self.rows: npt.NDArray[np.int64] = np.load(run.path / ORDER)
+        try:
+            self.rows: npt.NDArray[np.int64] = np.load(run.path / ORDER)
+        except (OSError, ValueError, EOFError) as error:
+            raise damaged(run, ORDER, error) from error
+        if len(self.rows) != self.count:
+            raise damaged(run, ORDER, f"it has {len(self.rows)} rows for {self.count} pictures")
         self._place = {row: place for place, row in enumerate(self.rows.tolist())}
         self._opened = lru_cache(maxsize=8)(self._open)
 
@@ -65,7 +73,10 @@ class Thumbnails:
         """A sheet as JPEG."""
         if not 0 <= number < self.sheets:
             raise InputError(f"There is no sheet {number} in {self._run.path}; it has {self.sheets}.")
-        return (self._run.path / _sheet_name(number)).read_bytes()
+        try:
+            return (self._run.path / _sheet_name(number)).read_bytes()
+        except OSError as error:
+            raise damaged(self._run, _sheet_name(number), error.strerror) from error
 
     def image(self, row: int) -> Image.Image:
         """The picture of an image."""
@@ -73,8 +84,11 @@ class Thumbnails:
         return self._opened(sheet).crop((x, y, x + self.side, y + self.side))
 
     def _open(self, number: int) -> Image.Image:
-        image = Image.open(io.BytesIO(self.sheet(number)))
-        image.load()  # now, not in whichever thread crops it first
+        try:
+            image = Image.open(io.BytesIO(self.sheet(number)), formats=("JPEG",))
+            image.load()  # now, not in whichever thread crops it first
+        except (OSError, SyntaxError) as error:
+            raise damaged(self._run, _sheet_name(number), error) from error
         return image
 
 
@@ -103,9 +117,8 @@ def write_thumbnails(run: RunFiles, images: npt.NDArray[np.uint8], *, at_most: i
         for _ in threads.map(write, range(-(-len(rows) // cells))):
             pass
     run.write_array(ORDER, rows)
-    run.write_json(
-        INDEX, {"count": len(rows), "side": SIDE, "columns": COLUMNS}
-    )  # last: its presence says that all is there
+    # last: its presence says that all is there
+    run.write_json(INDEX, {"count": len(rows), "side": SIDE, "columns": COLUMNS})
 
 
 def _sheet_name(number: int) -> str:

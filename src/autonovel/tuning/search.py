@@ -48,7 +48,7 @@ def grid(search: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def to_compare(search: Mapping[str, Sequence[Any]], trials: int | None, seed: int) -> list[dict[str, Any]]:
-    """Every combination of the values, or so many of them by chance."""
+    """Every combination of the values, or a random choice of ``trials`` of them."""
     if not search or not all(search.values()):
         raise InputError(f"There is nothing to compare; give fields and values as {option('search')}.")
     whole = grid(search)
@@ -125,9 +125,18 @@ class Search:
             self._log.seek(0)
             whole, newline, _ = self._log.read().rpartition("\n")
             self._log.truncate(len(f"{whole}{newline}".encode()))  # a line that a kill cut off would spoil the next one
-            rows = [json.loads(line) for line in whole.split("\n") if line]
+            rows = [self._row(number, line) for number, line in enumerate(whole.split("\n"), 1) if line]
             self._rows = {row["trial"]: row for row in rows if "acc" in row}
             yield
+
+    def _row(self, number: int, line: str) -> dict[str, Any]:
+        """A line of trials.jsonl."""
+        try:
+            row: dict[str, Any] = json.loads(line)
+            _ = row["trial"]
+        except (ValueError, TypeError, KeyError):
+            raise InputError(f"Line {number} of {self.out / TRIALS} is damaged; correct or delete that line.") from None
+        return row
 
     def _rounds(self) -> tuple[list[int], dict[int, dict[int, dict[str, Any]]]]:
         """The numbers of the candidates that were tried to the end, and by candidate and round what came out."""

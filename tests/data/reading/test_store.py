@@ -197,6 +197,14 @@ def test_abandoned_parts_are_removed(photos):
     assert not part.exists()
 
 
+def test_a_part_that_another_process_just_finished_is_no_fault(photos):
+    load(photos)
+    part = photos / "cache" / f".{the_file(photos).name}.1.00.part"
+    part.symlink_to("gone")  # listed, but no longer there when it is looked at
+    (photos / "pile" / "0.jpg").unlink()
+    assert len(load(photos).images) == 17
+
+
 def test_what_nobody_used_for_a_month_makes_room(photos):
     load(photos)
     folder, month = photos / "cache", 31 * 86400

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from autonovel.data.images import Pixels
 
 Remark = tuple[int, str, bool, bool]
-"""Position of the image, what is to be said, whether it is left out, whether that counts as unusable."""
+"""Position of the image, the remark, whether it is left out, whether that counts as unusable."""
 
 
 def find_copies(
@@ -20,7 +20,7 @@ def find_copies(
     fingerprints: npt.NDArray[np.int64],
     pixels: Pixels,
 ) -> list[Remark]:
-    """What is to be said about copies of images.
+    """Remarks about copies of images.
 
     An image with two different labels is left out wherever it occurs. An unlabelled copy of a labelled image is left
     out, since its class is known. Other copies stay, with a remark: the user expects an answer for each of them.

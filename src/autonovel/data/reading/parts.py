@@ -72,7 +72,7 @@ class Part:
         problems: what is known to be wrong so far.
         notes: sentences the user should see.
         sources: the file of each image; empty where none comes from a file.
-        cache_key: tells what this part was read from, to find its cache again; None when that cannot be told.
+        cache_key: tells what this part was read from, to find its cache again; None when nothing identifies it.
         array: all images as one array, where they were given so.
         class_names: the known classes in the order of their labels, where what was given fixes it.
     """

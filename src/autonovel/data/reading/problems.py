@@ -1,4 +1,4 @@
-"""What is wrong with single files: listed instead of stopping the work, as long as there are not too many."""
+"""Faults of single files: listed instead of stopping the work, as long as they are not too many."""
 
 from __future__ import annotations
 

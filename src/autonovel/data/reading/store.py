@@ -232,8 +232,9 @@ def _checksum(content: bytes) -> bytes:
 def _remove_abandoned(path: Path) -> None:
     """Remove unfinished files that a killed process left behind: a live one would have written within the last day."""
     for part in path.parent.glob(f".{path.name}.*.part"):
-        if time.time() - part.stat().st_mtime > 86400:
-            part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another process may just have finished or removed it
+            if time.time() - part.stat().st_mtime > 86400:
+                part.unlink()
 
 
 def _remove_unused(path: Path) -> None:

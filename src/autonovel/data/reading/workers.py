@@ -86,7 +86,7 @@ def decode_files(
 
 
 def is_few(n_files: int) -> bool:
-    """Whether this process decodes so many files faster than worker processes start."""
+    """Whether this process decodes this many files faster than worker processes start."""
     return n_files <= FEW or not sys.executable
 
 
