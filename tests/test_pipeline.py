@@ -186,6 +186,13 @@ def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, m
     monkeypatch.setattr(walk, "estimate_from", lambda *_: one)
     with pytest.raises(InputError, match="looks like a single new class.*--n-new 2 or more, and another --out"):
         Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
+    again = Pipeline(
+        cifar[0], small_recipe(), None, 0, Mode.of("cpu"), remarks={"continued_from": {"run": "before", "taken": ""}}
+    )
+    with pytest.raises(
+        InputError, match="single new class; name it in before and sort further images with autonovel pred"
+    ):
+        again.run(Run(tmp_path / "next"))
 
 
 def test_rotation_serves_for_other_labels_of_the_same_images(cifar, tmp_path: Path) -> None:

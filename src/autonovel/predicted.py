@@ -71,6 +71,16 @@ class Predictions(Sequence[Predicted]):
         for column, more in zip(columns, more_columns, strict=True):
             column.extend(more)
 
+    @property
+    def n_known(self) -> int:
+        """How many images are of a known class."""
+        return sum(self._columns.known)
+
+    @property
+    def n_unlike(self) -> int:
+        """How many images are unlike anything that the run has seen."""
+        return sum(self._columns.unlike)
+
     def __len__(self) -> int:
         return len(self._columns.image)
 

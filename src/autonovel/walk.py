@@ -162,8 +162,10 @@ class Walk:
     def _check_number(self) -> None:
         if self.n_new is not None and self.n_new < 2:
             what, flag = kind_found(self.data.n_known, 1), "n_new" if self.data.n_known else "k"
+            before = self.job.remarks.get("continued_from")
+            done = f"name it in {before['run']} and sort further images with autonovel predict; " if before else ""
             raise InputError(
-                f"The pile looks like a single {what}; to sort it all the same, give {option(flag)} 2 or more, "
+                f"The pile looks like a single {what}; {done}to sort it all the same, give {option(flag)} 2 or more, "
                 f"and another {option('out')}."
             )
 

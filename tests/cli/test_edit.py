@@ -52,7 +52,7 @@ def test_every_edit_says_what_it_changed(finished: Path, call: Call) -> None:
         f"cluster 2: new 2, {sizes[2]} images",
     ]
     assert call("redo", finished).stdout.splitlines() == merged
-    call("split", finished, 1, "--into", 3)
+    call("split", finished, 1, 3)
     assert len(load(finished).clusters) == len(sizes) + 1
     marked = call("mark", finished, 1, "not a class")
     assert "cluster 1: egret, not a class, " in marked.stdout
@@ -106,7 +106,7 @@ def test_images_move_and_clusters_are_regrouped(finished: Path, call: Call) -> N
         (["merge", 0, 1, "--suggested"], "--suggested"),
         (["merge", "--suggested"], "name the clusters to merge"),
         (["merge", 0, 0], "0"),
-        (["split", 0, "--into", 1], "1"),
+        (["split", 0, 1], "1"),
         (["move", 0, "nowhere.jpg"], "nowhere.jpg"),
         (["mark", 0, "nonsense"], "nonsense"),
         (["undo"], "undo"),

@@ -346,6 +346,9 @@ def test_phone(open_tab: OpenTab, run: Run) -> None:
     page.get_by_role("dialog").get_by_role("button", name="new 2").tap()
     said(page, "Moved 1 image")
     assert len(load(run.path).edits) == 1
+    page.evaluate("document.getElementById('help').click()")
+    help = page.get_by_role("dialog")
+    assert help.evaluate("box => [box.scrollTop, box.scrollHeight > box.clientHeight]") == [0, True]
 
 
 def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:

@@ -74,7 +74,7 @@ class Split(EditVerb):
 
     cluster: Positional[int]
     """The cluster to split."""
-    into: int = 2
+    into: Positional[int] = 2
     """How many clusters to make of it."""
 
     def do(self) -> None:

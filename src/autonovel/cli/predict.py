@@ -33,5 +33,9 @@ class Predict(Verb):
         if images == "-":
             # as bytes: names of files need not be UTF-8, and text has more ends of lines than files have
             images = [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line]
-        predict(load(self.run), images, to=self.to, reporter=make_reporter())
+        found = predict(load(self.run), images, to=self.to, reporter=make_reporter())
+        known, new = f"{found.n_known:,} of known classes", f"{len(found) - found.n_known:,} of new ones"
+        print(f"{len(found):,} {'image' if len(found) == 1 else 'images'}: {known}, {new}")
+        if found.n_unlike:
+            print(f"{found.n_unlike:,} of them unlike anything seen; look at these first (column unlike)")
         print(f"The classes: {self.to}")

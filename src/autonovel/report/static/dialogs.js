@@ -23,6 +23,7 @@ export function dialog(title, fill, { wide = false } = {}) {
     box.addEventListener("click", (event) => event.target === box && box.close());
     document.body.append(box);
     box.showModal();
+    box.scrollTop = 0; // the first button has the focus, and in a long text it stands at the end
   });
 }
 
