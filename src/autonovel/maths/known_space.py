@@ -58,8 +58,10 @@ def principal_axes(features: Tensor, components: int = COMPONENTS) -> Space:
     x = x - mean
     count = min(components, *x.shape)
     if len(x) < x.shape[1]:
-        values, vectors = torch.linalg.eigh((x @ x.T).double())
-        axes = x.T.double() @ vectors[:, -count:] / values[-count:].clamp(min=1e-12).sqrt()
+        # in float32 the direction without variance, which centring leaves, would be noise that is blown up
+        x = x.double()
+        values, vectors = torch.linalg.eigh(x @ x.T)
+        axes = x.T @ vectors[:, -count:] / values[-count:].clamp(min=1e-12).sqrt()
     else:
         axes = torch.linalg.eigh((x.T @ x).double()).eigenvectors[:, -count:]
     return Space(mean, axes.float())
