@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from autonovel.errors import InputError, did_you_mean
@@ -412,13 +413,19 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     return kind(**ready)
 
 
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    """The types of the fields; looked up once, for that compiles every annotation anew."""
+    return get_type_hints(kind)
+
+
 def fits(kind: type, name: str, value: Any) -> bool:
     """Whether a field of a settings class can hold this value, which may have been read from JSON.
 
     >>> fits(Joint, "epochs", 5), fits(Joint, "epochs", "many"), fits(Augment, "area", [0.4, 1])
     (True, False, True)
     """
-    return is_a(get_type_hints(kind)[name], value)
+    return is_a(_types(kind)[name], value)
 
 
 def taken(kind: type, name: str, none: str) -> str:
@@ -427,5 +434,5 @@ def taken(kind: type, name: str, none: str) -> str:
     >>> taken(Recipe, "pile", "None"), taken(Estimate, "size_range", "null"), taken(Recipe, "joint", "null")
     ('new, mixed or auto', '2 whole numbers or null', 'its settings by name')
     """
-    hint = get_type_hints(kind)[name]
+    hint = _types(kind)[name]
     return "its settings by name" if is_dataclass(hint) else in_words(hint, none)
