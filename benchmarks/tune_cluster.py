@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from common import Log, add_row, brief, combinations
 
-from autonovel.chance import make_key
+from autonovel.chance import make_key, seeded
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.identity import config_of
@@ -64,8 +64,8 @@ def first_stage(pipeline: Pipeline, folder: Path, name: str) -> Run:
 
 def with_fresh_block(state: dict[str, torch.Tensor], block: str, recipe: Recipe, data: ImageSet, seed: int) -> Any:
     """The weights of a first stage, but for those of one block, which are drawn again."""
-    torch.manual_seed(seed)
-    drawn = build(recipe.model, channels=data.channels, size=recipe.model.size or data.images.shape[1]).state_dict()
+    with seeded(seed, "fresh", block):
+        drawn = build(recipe.model, channels=data.channels, size=recipe.model.size or data.images.shape[1]).state_dict()
     again = {name: value for name, value in drawn.items() if block in name.split(".")}
     if not again.keys() <= state.keys() or not again:
         raise SystemExit(f"The network has no block {block}.")

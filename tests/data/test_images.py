@@ -57,3 +57,10 @@ def test_a_truth_names_a_class_for_every_image() -> None:
         Truth(np.array([0, 1]), ("cat", "dog"), PIXELS[..., None], np.array([0, 1, 2, 0]))
     with pytest.raises(InputError, match="4 test images and 3 test labels; give one label per image"):
         Truth(np.array([0, 1]), ("cat", "dog"), PIXELS[..., None], np.array([0, 1, 0]))
+
+
+def test_ids_may_come_in_an_array() -> None:
+    ids = np.array(["a", "b", "c"])
+    assert ImageSet.from_arrays(np.zeros((3, 4, 4), np.uint8), ids=ids).ids == ("a", "b", "c")
+    with pytest.raises(InputError, match="Two images have the id 'a'"):
+        ImageSet.from_arrays(np.zeros((3, 4, 4), np.uint8), ids=np.array(["a", "b", "a"]))

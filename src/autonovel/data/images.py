@@ -142,9 +142,10 @@ class ImageSet:
         compact[known] = index
         names = tuple(str(name) for name in (distinct.tolist() if class_names is None else class_names))
         width = len(str(max(n - 1, 0)))
-        if twice := _first_repeated(ids or ()):
+        called = tuple(f"{i:0{width}d}" for i in range(n)) if ids is None else tuple(map(str, ids))
+        if twice := _first_repeated(called):
             raise InputError(f"Two images have the id {twice!r}; give each an id of its own.")
-        return cls(pixels, compact, tuple(ids) if ids is not None else tuple(f"{i:0{width}d}" for i in range(n)), names)
+        return cls(pixels, compact, called, names)
 
     def subset(self, keep: npt.NDArray[Any]) -> ImageSet:
         """The images at these positions (or under this mask); the known classes stay as they are."""

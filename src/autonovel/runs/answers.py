@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError
 from autonovel.runs.files import RunFiles, damaged
 
 PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
@@ -109,11 +108,10 @@ def _n_new(run: RunFiles) -> int:
     """How many new classes the summary says there are; 0 where there is none yet."""
     if not run.has("summary.json"):
         return 0
+    summary = run.read_json("summary.json")
     try:
-        return int(run.read_json("summary.json")["n_new"])
+        return int(summary["n_new"])
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise damaged(run, "summary.json", f"it says no number of new classes: {error}") from error
 
 
