@@ -429,6 +429,9 @@ def test_omniglot_as_its_authors_ran_it() -> None:
     joint = recipe.joint
     assert (joint.batch, joint.known_per_batch, joint.train_from, joint.epochs) == (100, 68, "layer4", 100)
     assert (joint.optimiser, joint.lr, joint.consistency, joint.ramp) == ("adam", 0.01, 100.0, 1)
+    # their scheduler is stepped before each epoch, so that the hundredth step comes before the last epoch
+    assert [joint.lr_at(epoch) for epoch in (0, 98)] == [0.01, 0.01]
+    assert joint.lr_at(99) == pytest.approx(0.001)
     assert (recipe.model.backbone, recipe.model.head, recipe.model.size) == ("vgg", "mlp", 32)
 
 

@@ -235,8 +235,8 @@ def _folder(preset: str) -> Recipe:
 
 
 def _omniglot(preset: str) -> Recipe:
-    part = Augment("resized", area=(0.85, 1.0), flip=False)
     reference = preset == "reference"
+    part = Augment("resized", area=(0.85, 1.0), redraw=reference, flip=False)
     # the text does not say how long; the authors trained for 15,800 episodes and went from there straight to joint training
     short = replace(_PROTOTYPICAL, epochs=50, episodes=100, ways=30, milestones=(25, 40), decay=0.2)
     pretrain = {"reference": _PROTOTYPICAL, "fast": replace(short, epochs=10, milestones=(6, 8))}.get(preset, short)
@@ -264,6 +264,7 @@ def _omniglot(preset: str) -> Recipe:
             optimiser="adam",
             lr=0.01,
             weight_decay=0.0,
+            milestones=(99,) if reference else (),  # their scheduler, stepped before an epoch, slows down the last one
             train_from="layer4",
             consistency=100.0,
             ramp=1,

@@ -28,6 +28,9 @@ class Augment:
     """The largest shift in pixels, for crop zero, reflect and mixed."""
     area: tuple[float, float] = (0.5, 1.0)
     """The share of the image that a scaled part covers, for crop resized and mixed."""
+    redraw: bool = False
+    """Draw a scaled part that reaches over the border again, as torchvision does; otherwise it is cut off there, which stretches
+    it more."""
     flip: bool = True
     """Mirror left and right by chance. Switch it off where a mirrored object is another object (digits, letters)."""
     rotate: float = 0.0

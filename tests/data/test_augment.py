@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from torch.fx import Node
 
 from autonovel.chance import Chance, make_key
-from autonovel.data.augment import _turn_hue, blur, equalise, make_view, make_views, quarter_turns, to_float
+from autonovel.data.augment import (
+    DRAWS,
+    _turn_hue,
+    blur,
+    equalise,
+    make_view,
+    make_views,
+    part_sides,
+    quarter_turns,
+    to_float,
+)
 from autonovel.settings import Augment
 
 EVERYTHING = Augment(
@@ -143,6 +153,24 @@ def test_a_scaled_part_lies_inside_the_image() -> None:
     view = make_view(images, torch.tensor(5), torch.arange(200), Augment("resized", area=(0.2, 0.9)))
     assert view[:, :, 2:-2, 2:-2].min() > 1 - 1e-5
     assert view.min() > 0.4  # only the outermost pixels may be mixed with the black outside
+
+
+@pytest.mark.parametrize("area", [(0.85, 1.0), (0.2, 1.0), (1.0, 1.0)])
+def test_a_part_that_does_not_fit_is_drawn_again(area: tuple[float, float]) -> None:
+    n, key, index = 2000, torch.tensor(11), torch.arange(2000)
+    found = torch.stack(part_sides(Chance(key, index), Augment("resized", area=area, redraw=True)))
+    chance, expected = Chance(key, index), torch.ones(2, n)
+    drawn = [(chance.uniform(*area), chance.uniform(math.log(3 / 4), math.log(4 / 3)).exp()) for _ in range(DRAWS)]
+    for i in range(n):
+        for share, ratio in drawn:
+            sides = math.sqrt(share[i] * ratio[i]), math.sqrt(share[i] / ratio[i])
+            if max(sides) <= 1:
+                expected[:, i] = torch.tensor(sides)
+                break
+    torch.testing.assert_close(found, expected)
+    cut_off = torch.stack(part_sides(Chance(key, index), Augment("resized", area=area)))
+    stretch = [(sides[0] / sides[1]).log().abs().mean() for sides in (found, cut_off)]
+    assert stretch[0] < stretch[1]
 
 
 def test_smaller_views_of_the_whole_image_are_an_average_of_it() -> None:

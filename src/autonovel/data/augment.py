@@ -13,6 +13,8 @@ from autonovel.settings import Augment
 
 BLUR_WIDTHS = (0.1, 2.0)
 """Smallest and largest standard deviation of a blur in pixels, as in SimCLR and MoCo v2."""
+DRAWS = 10
+"""How often a part that does not fit into the image is drawn, as by torchvision; then the whole image is shown."""
 
 
 def make_views(
@@ -126,9 +128,7 @@ def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -
     one, zero = pixels.new_ones(n), pixels.new_zeros(n)
     scale_x, scale_y, move_x, move_y = one, one, zero, zero
     if settings.crop in ("resized", "mixed"):
-        area = chance.uniform(*settings.area)
-        ratio = torch.exp(chance.uniform(math.log(3 / 4), math.log(4 / 3)))
-        scale_x, scale_y = (area * ratio).sqrt().clamp(max=1.0), (area / ratio).sqrt().clamp(max=1.0)
+        scale_x, scale_y = part_sides(chance, settings)
         move_x = (1 - scale_x) * chance.uniform(-1, 1)
         move_y = (1 - scale_y) * chance.uniform(-1, 1)
     if settings.crop in ("zero", "reflect", "mixed") and settings.pad:
@@ -164,6 +164,24 @@ def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -
         )
         grid = torch.stack([x, y], -1)
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def part_sides(chance: Chance, settings: Augment) -> tuple[Tensor, Tensor]:
+    """Width and height (n,) of the part that a scaled crop shows, as shares of the image's."""
+
+    def draw() -> tuple[Tensor, Tensor]:
+        area = chance.uniform(*settings.area)
+        ratio = torch.exp(chance.uniform(math.log(3 / 4), math.log(4 / 3)))
+        return (area * ratio).sqrt(), (area / ratio).sqrt()
+
+    if not settings.redraw:
+        width, height = draw()
+        return width.clamp(max=1.0), height.clamp(max=1.0)
+    width, height = torch.stack([torch.stack(draw()) for _ in range(DRAWS)]).unbind(1)
+    fits = (width <= 1) & (height <= 1)
+    first, some = fits.int().argmax(0, keepdim=True), fits.any(0)
+    width, height = (torch.where(some, side.gather(0, first)[0], 1.0) for side in (width, height))
+    return width, height
 
 
 def _recolour(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:
