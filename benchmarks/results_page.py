@@ -169,7 +169,8 @@ def _alphabets(rows: Sequence[Row]) -> str:
     ]
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
     about = f"{len(rows)} alphabets, seed {rows[0]['seed']}, {rows[0]['device']}, commit {commits}; ± over alphabets."
-    return "\n\n".join([about, table(["", "ACC"], lines), estimates_table(rows)])
+    counted = [estimates_table(rows)] if any(row["estimates"] for row in rows) else []
+    return "\n\n".join([about, table(["", "ACC"], [line for line in lines if line[1] != "–"]), *counted])
 
 
 def curves_table(rows: Sequence[Row]) -> str:

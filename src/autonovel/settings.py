@@ -129,6 +129,12 @@ class Training:
         return self.lr * (self.final + (1 - self.final) * fall)
 
 
+def rise(epoch: int, length: float) -> float:
+    """How a weight grows: exp(-5 (1 - min(1, r / T))^2) in epoch r (from 0) of T; without length it is there at once."""
+    share = 1.0 if length <= 0 else min(1.0, epoch / length)
+    return math.exp(-5.0 * (1.0 - share) ** 2)
+
+
 @dataclass(frozen=True)
 class Contrast:
     """Settings of simclr, moco and moco-v2."""
@@ -272,6 +278,9 @@ class Swap:
     """Earlier unlabelled images that targets are balanced over, beside those of the batch; 0: none, otherwise a batch or more."""
     divergence: float = 0.0
     """Final weight of pushing the predictions of labelled and unlabelled images apart; too much of it makes clusters collapse."""
+    divergence_ramp: float = 0.5
+    """Share of the epochs until both divergences have their full weight. With 0 they have it at once, and make clusters sure of
+    what they first were: with few classes that may do no harm."""
     divergence_form: Literal["crossed", "whole"] = "crossed"
     """crossed: each image is pushed off what the images of the other kind are on average, and nothing else. whole: NCD-IIC's
     divergence, which also makes answers surer, and clusters uneven where its weight is too large."""
@@ -338,7 +347,7 @@ class Joint(Training):
     consistency: float = 5.0
     """Final weight of the agreement between two views; 0 switches it off."""
     ramp: int = 50
-    """Epochs until consistency, the incremental loss and swap's divergence have their full weight."""
+    """Epochs until consistency and the incremental loss have their full weight (pairs)."""
     incremental: bool = False
     """Extend the head of the known classes by the new ones and train it on both (pairs only; swap always does)."""
     incremental_weight: float = 0.05
@@ -353,9 +362,8 @@ class Joint(Training):
     """Settings of the neighbours objective."""
 
     def ramp_at(self, epoch: int) -> float:
-        """The ramp in epoch r (from 0): exp(-5 (1 - min(1, r / T))^2)."""
-        share = 1.0 if self.ramp <= 0 else min(1.0, epoch / self.ramp)
-        return math.exp(-5.0 * (1.0 - share) ** 2)
+        """The ramp in an epoch (from 0)."""
+        return rise(epoch, self.ramp)
 
 
 @dataclass(frozen=True)

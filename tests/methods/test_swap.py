@@ -1,5 +1,6 @@
 """The settings of swapped prediction: off they change nothing; on, each is told slowly, and what is remembered is kept."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -185,6 +186,13 @@ def test_the_divergence_is_that_of_all_pairs_with_the_ramp(bound: float) -> None
     found = step(net, method, ramp=0.6)
     assert found["divergence"].item() == pytest.approx(-0.2 * 0.6 * np.mean(terms), rel=1e-4)
     assert step(net, method, ramp=0.0)["divergence"].item() == 0
+
+
+@pytest.mark.parametrize(("share", "length"), [(0.5, EPOCHS / 2), (1.0, EPOCHS), (0.0, 0)])
+def test_the_divergence_grows_over_a_share_of_the_epochs(share: float, length: float) -> None:
+    _, method = prepared(divergence=0.2, divergence_ramp=share)
+    expected = [math.exp(-5 * (1 - min(1, epoch / length)) ** 2) if length else 1.0 for epoch in range(EPOCHS + 1)]
+    assert [method.ramp(epoch) for epoch in range(EPOCHS + 1)] == pytest.approx(expected)
 
 
 def test_crossed_the_divergence_counts_each_image_against_the_mean_of_the_other_kind() -> None:
@@ -409,6 +417,7 @@ def test_what_is_remembered_is_in_the_state() -> None:
         ({"divergence": -1.0}, "divergence"),
         ({"mean_entropy": float("nan")}, "mean-entropy"),
         ({"divergence_bound": 8.0}, "divergence-bound"),
+        ({"divergence_ramp": 20.0}, "divergence-ramp"),
         ({"queue": 5}, "queue"),
         ({"regroups": -1}, "regroups"),
     ],

@@ -33,7 +33,7 @@ from autonovel.methods.joint import JointObjective
 from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
-from autonovel.settings import Augment
+from autonovel.settings import Augment, rise
 
 _LIMITS: Limits = (
     ("parts", 1, math.inf, "be at least 1"),
@@ -42,6 +42,7 @@ _LIMITS: Limits = (
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
     ("divergence", 0.0, math.inf, "be at least 0"),
+    ("divergence_ramp", 0.0, 1.0, "lie between 0 and 1"),
     ("view_divergence", 0.0, math.inf, "be at least 0"),
     ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
 )
@@ -170,6 +171,10 @@ class Swapped(JointObjective):
             part = _part_of(s.augment, swap.small_area)
             views += make_views(batch.images, key, batch.index, part, views=small, size=swap.small_size)
         return views
+
+    def ramp(self, epoch: int) -> float:
+        """The weight of the divergences."""
+        return rise(epoch, self.settings.swap.divergence_ramp * self.settings.epochs)
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """The mean swapped cross-entropy of each head, a vector for each kind of head; other terms by their own names."""
