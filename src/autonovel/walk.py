@@ -99,7 +99,7 @@ class Walk:
                     self.data, self.truth, verdict.place, verdict.probability, before, trained, self.job.seed
                 )
         summary |= self._about_number(whole, found, verdict)
-        self.run.write_array("features-labelled.npy", known.numpy().astype(np.float16))
+        self.run.write_features("features-labelled.npy", known.numpy())
         if self.mode.world.first:
             judge.write(self.run)
         summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}
