@@ -12,6 +12,7 @@ from autonovel.outcome import plain, write_outcome
 from autonovel.runs.folder import Run
 from autonovel.trained import Answers
 from autonovel.verdict import Verdict
+from tests.runs.made import SUMMARY
 
 
 def test_numbers_that_json_does_not_have_are_null() -> None:
@@ -27,7 +28,7 @@ def written_features(folder: Path, features: torch.Tensor) -> Run:
     verdict = Verdict(np.arange(n) % 2, some[:, 0], some, np.zeros(n, np.bool_))
     run = Run(folder)
     run.write_json("config.json", {"run": {"data": {"class_names": []}}})
-    write_outcome(run, data, answers, verdict, {"n_new": 2})
+    write_outcome(run, data, answers, verdict, SUMMARY | {"n_known": 0, "n_new": 2})
     return run
 
 

@@ -46,10 +46,7 @@ def test_everything_is_printed_in_one_place() -> None:
 
 def named_run(path: Path) -> Run:
     """A run with a known class and a cluster of hostile names."""
-    run = make_run(path, [0, 0, 1, 1, -1], n_new=2, known=(RED, "dog"))
-    summary = run.summary | {"images": {"labelled": 4, "unlabelled": 5}, "seconds": {}, "seed": 0, "device": "cpu"}
-    run.write_json("summary.json", summary | {"recipe": "folder", "preset": "paper"})
-    return run
+    return make_run(path, [0, 0, 1, 1, -1], n_new=2, known=(RED, "dog"))
 
 
 def test_names_reach_the_screen_without_what_a_terminal_obeys(

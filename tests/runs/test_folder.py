@@ -15,7 +15,7 @@ import autonovel as an
 from autonovel.errors import InputError, TrainingError
 from autonovel.runs.folder import Run, load
 from autonovel.runs.show import as_html
-from tests.runs.made import FORMAT_1, make_run
+from tests.runs.made import FORMAT_1, SUMMARY, make_run
 
 GROUPS = [0, 0, 1, -1, 2, 2, 2, -2, 1, 0]
 
@@ -133,7 +133,7 @@ def test_no_run_an_unfinished_one_and_damaged_files_are_refused(tmp_path: Path) 
     for look in (lambda: run.summary, lambda: run.labels, lambda: run.name(0, "heron")):
         with pytest.raises(InputError, match="is not finished; run the same command again"):
             look()
-    run.write_json("summary.json", {"n_new": 3})
+    run.write_json("summary.json", SUMMARY | {"n_new": 1, "n_known": 2})
     for text, why in [
         ("image,cluster\na,0\n", "its header is 'image,cluster'"),
         ("image,cluster,name,probability,known\na,0,new 0,0.5\n", "damaged"),

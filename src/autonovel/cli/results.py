@@ -86,17 +86,18 @@ def _print_table(run: Any) -> None:
 
 def _matched(summary: dict[str, Any], cluster: Any) -> list[str]:
     """The true class that a cluster was matched with, and its share; nothing where a person has changed the cluster."""
-    sizes, size = summary["cluster_sizes"], len(cluster.members)
+    sizes, size = summary.get("cluster_sizes", []), len(cluster.members)
     name, hits = summary["matched"].get(str(cluster.number), ("", 0))
     unchanged = 0 <= cluster.number < len(sizes) and sizes[cluster.number] == size
     return [name, f"{hits / size:.1%}"] if name and size and unchanged else ["", ""]
 
 
 def _scores(summary: dict[str, Any]) -> Iterator[str]:
-    if "acc_new" in summary:
-        yield f"ACC {summary['acc_new']:.1%}   NMI {summary['nmi_new']:.3f}   ARI {summary['ari_new']:.3f}"
+    if summary.get("acc_new") is not None:
+        forms = {"acc_new": "ACC {:.1%}", "nmi_new": "NMI {:.3f}", "ari_new": "ARI {:.3f}"}
+        yield "   ".join(form.format(summary[key]) for key, form in forms.items() if summary.get(key) is not None)
         if "pile" in summary:
-            parts = {part: summary["pile"]["single"][part] for part in ("all", "old", "new")}
+            parts = {part: summary["pile"]["single"].get(part) for part in ("all", "old", "new")}
             shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
             yield f"mixed pile, one matching of all its classes: {'  '.join(shown)}"
         for name, value in summary.get("kmeans", {}).items():

@@ -54,7 +54,7 @@ class RunFiles:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise no_run(self, name) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise damaged(self, name, error) from error
         if not isinstance(content, dict):
             raise InputError(f"The file {self.path / name} is not of a run; give the folder of one.")

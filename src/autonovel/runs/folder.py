@@ -22,6 +22,7 @@ from autonovel.runs.files import RunFiles, check_format, damaged, missing, no_ru
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
 from autonovel.runs.merging import read_merging, still_to_merge
 from autonovel.runs.state import Cluster, State, first_state
+from autonovel.runs.summary import read_summary
 from autonovel.runs.thumbnails import Thumbnails
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Run(RunFiles):
     def summary(self) -> dict[str, Any]:
         """The result."""
         self._check_finished()
-        return self.read_json("summary.json")
+        return read_summary(self)
 
     def _check_finished(self) -> None:
         if not self.finished:
