@@ -166,6 +166,7 @@ def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp
     # rotation has seen all images, so a run that has it needs the same ones
     with pytest.raises(InputError, match="has other images;"):
         discover(other, tmp_path / "third", recipe, start_from=first.path)
+    assert not (tmp_path / "third").exists()
     later = images.subset(np.arange(5, len(images))), replace(truth, labels=truth.labels[5:])
     with pytest.raises(InputError, match="has other labelled images"):
         discover(later, tmp_path / "fourth", labelled_only, start_from=first.path)
@@ -186,6 +187,7 @@ def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, m
     monkeypatch.setattr(walk, "estimate_from", lambda *_: one)
     with pytest.raises(InputError, match="looks like a single new class.*--n-new 2 or more, and another --out"):
         Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
+    assert Run(tmp_path / "run").has("pretrain.safetensors")  # rotation may take hours, and serves another run
     again = Pipeline(
         cifar[0], small_recipe(), None, 0, Mode.of("cpu"), remarks={"continued_from": {"run": "before", "taken": ""}}
     )

@@ -174,6 +174,41 @@ def test_a_setting_that_an_older_folder_lacks_has_its_default_there(tmp_path: Pa
         pass
 
 
+def refuse(run: Run, *made: str, keep: tuple[str, ...] = ()) -> None:
+    """Claim the folder, write files of these names there, and find the input unusable."""
+
+    def work() -> None:
+        with run.claim({"run": {"seed": 0}}, keep=keep):
+            for name in made:
+                run.write_json(name, {})
+            raise InputError("a single class")
+
+    with pytest.raises(InputError, match="single"):
+        work()
+
+
+def test_a_run_that_is_refused_leaves_nothing_but_stages_that_serve_again(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    refuse(run)
+    refuse(run, "estimate.json", "supervised-probe.safetensors", keep=("supervised.safetensors",))
+    assert not run.path.exists()
+    refuse(run, "estimate.json", "pretrain.safetensors", keep=("pretrain.safetensors",))
+    assert run.has("pretrain.safetensors")
+    run.remove("pretrain.safetensors")
+    refuse(run)  # what was there before stays
+    assert run.has("estimate.json")
+
+
+def test_a_refused_process_leaves_the_folder_of_another_alone(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    with run.claim({"run": {"seed": 0}}):
+        run.remove("config.json")  # as if the other had not written it yet
+        refused = Run(run.path)
+        with pytest.raises(InputError, match="Another process"), refused.claim({"run": {"seed": 0}}):
+            pass
+        assert run.path.exists()
+
+
 def test_two_processes_in_one_folder_are_noticed(tmp_path: Path) -> None:
     run, config = Run(tmp_path / "run"), {"run": {}}
     with (
