@@ -247,7 +247,7 @@ def test_input_that_cannot_be_used_is_refused_by_fit(change: dict[str, object], 
 def test_two_piles_of_arrays_or_image_sets_are_the_same_run(tmp_path: Path) -> None:
     X, y, _ = pile()
     known = y != -1
-    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu"}
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "report": False}
     arrays = an.discover((X[known], y[known]), X[~known], out=tmp_path / "arrays", **settings)
     sets = an.discover(
         an.ImageSet.from_arrays(X[known], y[known]),
@@ -281,7 +281,7 @@ def test_a_seed_out_of_an_array_is_the_same_seed(tmp_path: Path) -> None:
 def test_labels_on_the_unlabelled_side_are_not_used(tmp_path: Path) -> None:
     X, y, truth = pile()
     known = y != -1
-    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu"}
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "report": False}
     plain = an.discover((X[known], y[known]), X[~known], out=tmp_path / "plain", **settings)
     told = an.discover((X[known], y[known]), (X[~known], truth[~known]), out=tmp_path / "told", **settings)
     assert told.config["run"]["data"]["class_names"] == plain.config["run"]["data"]["class_names"]

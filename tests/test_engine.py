@@ -111,10 +111,11 @@ class Memory:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_lowers_the_loss_and_keeps_frozen_weights(kind: str) -> None:
-    net, losses = trained(kind, Mode.of("cpu"), epochs=12)
+    compared = kind in ("supervised", "swap")  # the losses of the others need not fall within a few epochs
+    net, losses = trained(kind, Mode.of("cpu"), epochs=12 if compared else 2)
     total = [sum(np.sum(v) for v in epoch.values()) for epoch in losses]
     assert np.isfinite(total).all()
-    if kind in ("supervised", "swap"):
+    if compared:
         assert total[-1] < total[0]
     with seeded(0):
         fresh = build(tiny_recipe(kind).model, channels=3, size=16)
@@ -126,15 +127,38 @@ def test_training_lowers_the_loss_and_keeps_frozen_weights(kind: str) -> None:
     assert not torch.equal(net.backbone.stem[1].running_mean, fresh.backbone.stem[1].running_mean)
 
 
+@pytest.mark.parametrize(("kind", "threads"), [("rotation", 1), ("pairs", 2)])  # the latter has a thread that fetches
+def test_an_interrupted_epoch_leaves_no_thread_behind(kind: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = torch.get_num_threads()
+    monkeypatch.setitem(globals(), "DeviceImages", StreamedImages)
+    before = set(threading.enumerate())
+    begun: set[threading.Thread] = set()
+
+    def interrupt(done: int, steps: int) -> None:
+        begun.update(set(threading.enumerate()) - before)
+        raise KeyboardInterrupt
+
+    torch.set_num_threads(threads)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trained(kind, Mode(torch.device("cpu")), images=768, on_step=interrupt)
+    finally:
+        torch.set_num_threads(usual)
+    assert len(begun) == threads
+    for thread in begun:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in begun)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_interrupted_training_ends_bit_identical(kind: str) -> None:
-    whole, _ = trained(kind, Mode.of("cpu"), epochs=3)
+    whole, _ = trained(kind, Mode.of("cpu"), epochs=3, images=48)
     memory = Memory()
 
     class Stop(Exception):
         pass
 
-    data, recipe = tiny_images(), tiny_recipe(kind, 3)
+    data, recipe = tiny_images(48), tiny_recipe(kind, 3)
 
     def start() -> tuple[Net, object]:
         with seeded(0):

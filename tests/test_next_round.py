@@ -9,10 +9,12 @@ import pytest
 from PIL import Image
 
 import autonovel as an
+from autonovel import walk
 from autonovel.cli.main import main
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.errors import InputError
+from autonovel.maths.estimate import ClassEstimate
 from autonovel.next_round import next_round, same_recipe
 from autonovel.progress import Reporter
 from autonovel.recipes import get_recipe
@@ -310,6 +312,19 @@ def test_the_recipe_is_that_of_the_run_or_its_other_preset(first: Run) -> None:
     assert same_recipe(first) == quick()
     assert same_recipe(first, "fast") == quick()
     assert same_recipe(first, "paper") == get_recipe("digits", "paper")
+
+
+def test_a_pile_of_one_class_is_refused_and_leaves_no_folder(
+    first: Run, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(first)
+    one = ClassEstimate(1, (1, 1), {"k": [1.0], "silhouette": [0.0]}, "silhouette")
+    monkeypatch.setattr(walk, "estimate_from", lambda *_: one)
+    command = ["discover", "--from", str(first.path), "--out", str(place / "second"), "--device", "cpu"]
+    assert main(command) == 2
+    assert "looks like a single new class" in capsys.readouterr().err
+    assert not (place / "second").exists()
+    assert first.path.exists()
 
 
 def test_on_the_command_line(first: Run, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

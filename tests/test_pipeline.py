@@ -3,7 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,21 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageSet, Truth]:
 
 def discover(cifar: tuple[ImageSet, Truth], out: Path, recipe: Recipe, **options: object) -> Run:
     images, truth = cifar
-    return an.discover(images, out=out, n_new=5, recipe=recipe, truth=truth, device="cpu", **options)
+    # a report takes as long as the rest
+    settings = {"n_new": 5, "device": "cpu", "report": False} | options
+    return an.discover(images, out=out, recipe=recipe, truth=truth, **settings)
+
+
+@pytest.fixture(scope="module")
+def finished(cifar, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of the small recipe; a test that writes to it takes a copy."""
+    return discover(cifar, tmp_path_factory.mktemp("finished") / "run", small_recipe())
+
+
+@pytest.fixture
+def copied(finished: Run, tmp_path: Path) -> Run:
+    """A copy of the finished run that a test may change."""
+    return Run(shutil.copytree(finished.path, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("objective", ["pairs", "swap"])
@@ -81,7 +95,7 @@ def slow_accuracy(truth: np.ndarray, found: np.ndarray) -> float:
     ("objective", "incremental"), [("pairs", False), ("pairs", True), ("swap", True), ("neighbours", False)]
 )
 def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, incremental: bool) -> None:
-    run = discover(cifar, tmp_path / "run", small_recipe(objective, incremental=incremental))
+    run = discover(cifar, tmp_path / "run", small_recipe(objective, incremental=incremental), report=True)
     images, truth = cifar
     hidden = int((~images.is_labelled).sum())
     names = {path.name for path in run.path.iterdir()}
@@ -111,37 +125,37 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     assert answers.joint.shape == (hidden, 10)
 
 
-def test_permuting_hidden_labels_changes_no_bit_of_the_model(cifar, tmp_path: Path) -> None:
+@pytest.mark.parametrize("objective", ["pairs", "swap", "neighbours"])
+def test_permuting_hidden_labels_changes_no_bit_of_the_model(
+    cifar, finished: Run, tmp_path: Path, objective: str
+) -> None:
     images, truth = cifar
     shuffled = truth.labels.copy()
     hidden = np.flatnonzero(~images.is_labelled)
     shuffled[hidden] = np.random.default_rng(0).permutation(shuffled[hidden])
-    for objective in ("pairs", "swap", "neighbours"):
-        recipe = small_recipe(objective)
-        one = discover(cifar, tmp_path / f"{objective}-one", recipe)
-        other = discover((images, replace(truth, labels=shuffled)), tmp_path / f"{objective}-other", recipe)
-        for stage in ("pretrain", "supervised", "joint"):
-            a, b = one.read_tensors(f"{stage}.safetensors")[0], other.read_tensors(f"{stage}.safetensors")[0]
-            assert a.keys() == b.keys()
-            assert all(torch.equal(a[name], b[name]) for name in a)
-        assert one.labels.tolist() == other.labels.tolist()
+    recipe = small_recipe(objective)
+    one = finished if objective == "pairs" else discover(cifar, tmp_path / "one", recipe)
+    other = discover((images, replace(truth, labels=shuffled)), tmp_path / "other", recipe)
+    for stage in ("pretrain", "supervised", "joint"):
+        a, b = one.read_tensors(f"{stage}.safetensors")[0], other.read_tensors(f"{stage}.safetensors")[0]
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    assert one.labels.tolist() == other.labels.tolist()
 
 
-def test_a_second_call_does_nothing_and_another_recipe_is_refused(cifar, tmp_path: Path) -> None:
+def test_a_second_call_does_nothing_and_another_recipe_is_refused(cifar, copied: Run) -> None:
     recipe = small_recipe()
-    run = discover(cifar, tmp_path / "run", recipe)
-    before = {path: path.stat().st_mtime_ns for path in run.path.iterdir() if path.is_file()}
-    discover(cifar, tmp_path / "run", recipe)
-    assert before == {path: path.stat().st_mtime_ns for path in run.path.iterdir() if path.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in copied.path.iterdir() if path.is_file()}
+    discover(cifar, copied.path, recipe)
+    assert before == {path: path.stat().st_mtime_ns for path in copied.path.iterdir() if path.is_file()}
     with pytest.raises(InputError, match=r"another run \(recipe\.joint\.top_k is 5 there, 3 now\)"):
-        discover(cifar, tmp_path / "run", replace(recipe, joint=replace(recipe.joint, top_k=3)))
+        discover(cifar, copied.path, replace(recipe, joint=replace(recipe.joint, top_k=3)))
     with pytest.raises(InputError, match="seed is 0 there, 7 now"):
-        discover(cifar, tmp_path / "run", recipe, seed=7)
+        discover(cifar, copied.path, recipe, seed=7)
 
 
-def test_first_stages_of_another_run_serve_again(cifar, tmp_path: Path) -> None:
-    recipe = small_recipe()
-    first = discover(cifar, tmp_path / "first", recipe)
+def test_first_stages_of_another_run_serve_again(cifar, finished: Run, tmp_path: Path) -> None:
+    recipe, first = small_recipe(), finished
     second = discover(cifar, tmp_path / "second", recipe, seed=1, start_from=first.path)
     for stage in ("pretrain", "supervised"):
         assert (first.path / f"{stage}.safetensors").read_bytes() == (second.path / f"{stage}.safetensors").read_bytes()
@@ -166,6 +180,7 @@ def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp
     # rotation has seen all images, so a run that has it needs the same ones
     with pytest.raises(InputError, match="has other images;"):
         discover(other, tmp_path / "third", recipe, start_from=first.path)
+    assert not (tmp_path / "third").exists()
     later = images.subset(np.arange(5, len(images))), replace(truth, labels=truth.labels[5:])
     with pytest.raises(InputError, match="has other labelled images"):
         discover(later, tmp_path / "fourth", labelled_only, start_from=first.path)
@@ -186,6 +201,7 @@ def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, m
     monkeypatch.setattr(walk, "estimate_from", lambda *_: one)
     with pytest.raises(InputError, match="looks like a single new class.*--n-new 2 or more, and another --out"):
         Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
+    assert Run(tmp_path / "run").has("pretrain.safetensors")  # rotation may take hours, and serves another run
     again = Pipeline(
         cifar[0], small_recipe(), None, 0, Mode.of("cpu"), remarks={"continued_from": {"run": "before", "taken": ""}}
     )
@@ -195,26 +211,24 @@ def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, m
         again.run(Run(tmp_path / "next"))
 
 
-def test_rotation_serves_for_other_labels_of_the_same_images(cifar, tmp_path: Path) -> None:
+def test_rotation_serves_for_other_labels_of_the_same_images(cifar, finished: Run, tmp_path: Path) -> None:
     images, truth = cifar
-    first = discover(cifar, tmp_path / "first", small_recipe())
     fewer_labels = replace(images, labels=np.where(np.arange(len(images)) % 3 == 0, -1, images.labels))
-    second = discover((fewer_labels, truth), tmp_path / "second", small_recipe(), start_from=first.path)
+    second = discover((fewer_labels, truth), tmp_path / "second", small_recipe(), start_from=finished.path)
     assert {m["stage"] for m in second.metrics} == {"supervised", "joint"}
 
 
 @pytest.mark.parametrize("name", ["cluster", "cluster-swap", "cluster-neighbours", "cluster-contrast"])
-def test_all_ways_without_labels_take_rotation_over_from_a_run_with_labels(cifar, tmp_path: Path, name: str) -> None:
+def test_all_ways_without_labels_take_rotation_over_from_a_run_with_labels(
+    cifar, finished: Run, tmp_path: Path, name: str
+) -> None:
     images, truth = cifar
     small = small_recipe()
-    first = discover(cifar, tmp_path / "first", small)
     own = get_recipe(name)
     short = {"epochs": 2, "batch": 50, "lr": 0.01, "swap": small.joint.swap}
     recipe = replace(own, model=small.model, pretrain=small.pretrain, joint=replace(own.joint, **short))
     unlabelled = replace(images, labels=np.full(len(images), -1), class_names=())
-    run = an.discover(
-        unlabelled, out=tmp_path / name, n_new=10, recipe=recipe, truth=truth, device="cpu", start_from=first.path
-    )
+    run = discover((unlabelled, truth), tmp_path / name, recipe, n_new=10, start_from=finished.path)
     assert {m["stage"] for m in run.metrics} == {"joint"}
     losses = {"cluster": {"pairs", "consistency"}, "cluster-swap": {"new", "over"}}
     losses["cluster-contrast"] = losses["cluster-swap"]
@@ -230,10 +244,8 @@ def test_features_that_have_seen_the_probe_classes_are_not_taken_over(tmp_path: 
     recipe = small_recipe()
     episodes = replace(recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2)
     recipe = replace(recipe, pretrain=episodes)
-    first = an.discover(data, out=tmp_path / "first", n_new=2, recipe=recipe, device="cpu")
-    second = an.discover(
-        data, out=tmp_path / "second", n_new=2, recipe=recipe, device="cpu", seed=1, start_from=first.path
-    )
+    first = discover((data, None), tmp_path / "first", recipe, n_new=2)
+    second = discover((data, None), tmp_path / "second", recipe, n_new=2, seed=1, start_from=first.path)
     assert "pretrain" in {m["stage"] for m in second.metrics}  # another seed holds out other classes
 
 
@@ -262,20 +274,21 @@ class Stops(Reporter):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("objective", "incremental"), [("pairs", True), ("swap", True)])
-def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str, incremental: bool) -> None:
-    one = small_recipe(objective, incremental=incremental)
-    recipe = replace(one, model=replace(one.model, networks=3))
+@pytest.mark.parametrize(("objective", "networks"), [("pairs", 3), ("swap", 2)])
+def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str, networks: int) -> None:
+    one = small_recipe(objective, incremental=True)
+    recipe = replace(one, model=replace(one.model, networks=networks))
     single, run = discover(cifar, tmp_path / "single", one), discover(cifar, tmp_path / "run", recipe)
     stages = ["pretrain", "supervised", "joint"]
-    every = stages + [f"{stage}-{number}" for number in (2, 3) for stage in stages]
+    every = stages + [f"{stage}-{number}" for number in range(2, networks + 1) for stage in stages]
     weights = {stage: run.read_tensors(f"{stage}.safetensors")[0] for stage in every}
     # the first network is the one that a run with a single network trains, the others start elsewhere
     first = single.read_tensors("joint.safetensors")[0]
     assert all(torch.equal(first[name], weights["joint"][name]) for name in first)
     start = next(name for name in first if name.startswith("backbone.") and name.endswith("weight"))
-    assert not torch.equal(weights["pretrain"][start], weights["pretrain-2"][start])
-    assert not torch.equal(weights["pretrain-3"][start], weights["pretrain-2"][start])
+    starts = [weights[stage][start] for stage in every if stage.startswith("pretrain")]
+    assert len(starts) == networks
+    assert not any(torch.equal(one, other) for one, other in combinations(starts, 2))
     assert set(run.summary["seconds"]) == {*stages, "total"}
     assert set(run.summary["test"]) == {"separate", "single", "fixed"}
     images, _ = cifar
@@ -285,7 +298,7 @@ def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str,
     assert answers.new.argmax(1).tolist() == run.machine.group.tolist()
     assert answers.joint.shape == (100, 10)
     torch.testing.assert_close(answers.joint.sum(1), torch.ones(100))
-    assert run.features.shape == (100, 3 * single.features.shape[1])
+    assert run.features.shape == (100, networks * single.features.shape[1])
     # stopped within the second network and gone on with: the very same weights and answers
     out = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
@@ -413,7 +426,7 @@ def test_no_network_at_all_is_refused(cifar) -> None:
         Pipeline(cifar[0], replace(recipe, model=replace(recipe.model, networks=0)), 5)
 
 
-def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:
+def test_damaged_and_foreign_folders_are_refused(cifar, copied: Run, tmp_path: Path) -> None:
     recipe = small_recipe()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "letter.txt").write_text("mine")
@@ -422,12 +435,10 @@ def test_damaged_and_foreign_folders_are_refused(cifar, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         discover(cifar, tmp_path / "file", recipe)
-    run = discover(cifar, tmp_path / "run", recipe)
-    shutil.copytree(run.path, tmp_path / "damaged")
-    (tmp_path / "damaged" / "summary.json").unlink()
-    (tmp_path / "damaged" / "joint.safetensors").write_bytes(b"nonsense")
+    (copied.path / "summary.json").unlink()
+    (copied.path / "joint.safetensors").write_bytes(b"nonsense")
     with pytest.raises(InputError, match=r"joint\.safetensors cannot be read"):
-        discover(cifar, tmp_path / "damaged", recipe)
+        discover(cifar, copied.path, recipe)
     with pytest.raises(InputError, match="no run in"):
         an.load(tmp_path / "nowhere")
 
@@ -456,16 +467,14 @@ def test_a_truth_for_other_images_is_refused_before_training(cifar, tmp_path: Pa
 
 
 @pytest.mark.parametrize("end", ['{"stage": "joi', "\0\0\0\n"])
-def test_a_line_of_metrics_that_a_crash_left_incomplete_is_passed_over(cifar, tmp_path: Path, end: str) -> None:
-    recipe = small_recipe()
-    run = discover(cifar, tmp_path / "run", recipe)
+def test_a_line_of_metrics_that_a_crash_left_incomplete_is_passed_over(cifar, copied: Run, end: str) -> None:
     for name in ("summary.json", "joint.safetensors"):
-        (run.path / name).unlink()
-    with (run.path / "metrics.jsonl").open("a") as file:
+        (copied.path / name).unlink()
+    with (copied.path / "metrics.jsonl").open("a") as file:
         file.write(end)
-    again = discover(cifar, tmp_path / "run", recipe)
+    again = discover(cifar, copied.path, small_recipe())
     assert [m["stage"] for m in again.metrics] == ["pretrain"] + ["supervised"] * 2 + ["joint"] * 3
-    assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 6
+    assert len((copied.path / "metrics.jsonl").read_text().splitlines()) == 6
 
 
 def test_a_run_that_ended_before_its_first_file_goes_on(cifar, tmp_path: Path) -> None:
@@ -481,9 +490,8 @@ def test_a_path_that_no_system_takes_is_refused(cifar) -> None:
         an.load("long" * 100)
 
 
-def test_naming_a_cluster(cifar, tmp_path: Path) -> None:
-    run = discover(cifar, tmp_path / "run", small_recipe())
-    cluster = run.predictions[0].cluster
+def test_naming_a_cluster(copied: Run) -> None:
+    run, cluster = copied, copied.predictions[0].cluster
     run.name(cluster, "heron")
     again = an.load(run.path)
     assert again.names == {cluster: "heron"}

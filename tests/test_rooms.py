@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ MODULES = {
 }
 
 
+@cache
 def rooms() -> dict[str, set[str]]:
     """Each room of the table and the rooms that it may import from."""
     text = (HERE / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Rooms")[2]
@@ -28,14 +30,20 @@ def rooms() -> dict[str, set[str]]:
     return table
 
 
+@cache
 def room_of(module: str) -> str:
     """The room with the longest name that the module lies in."""
     return max((room for room in rooms() if module == room or module.startswith(f"{room}.")), key=len, default="")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path, *, whole: bool = True) -> Iterator[str]:
     """Modules of the package that a file imports: anywhere in it, or (not whole) when it is itself imported."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     passed_over = {
         id(inner)
         for node in ast.walk(tree)
@@ -101,7 +109,7 @@ def test_there_is_no_circle_of_imports() -> None:
     "module", [m for m in MODULES if room_of(m) in ("settings", "recipes", "settle", "errors", "kinds", "cli")]
 )
 def test_what_help_needs_imports_no_torch(module: str) -> None:
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    tree = parsed(MODULES[module])
     found = [
         n.module if isinstance(n, ast.ImportFrom) else n.names[0].name
         for n in tree.body

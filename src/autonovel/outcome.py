@@ -63,7 +63,7 @@ def write_outcome(run: Run, data: ImageSet, found: Answers, verdict: Verdict, su
     run.write_array("probabilities.npy", verdict.joint.astype(np.float16))
     run.write_rows("unlike.csv", ("image",), [(ids[row],) for row in np.flatnonzero(verdict.unlike)])
     run.write_images(_records(data))
-    run.write_array("features.npy", found.features.numpy().astype(np.float16))
+    run.write_features("features.npy", found.features.numpy())
     run.write_thumbnails(data.images)
     if not run.has("names.json"):
         run.write_json("names.json", {})

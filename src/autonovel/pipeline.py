@@ -87,7 +87,9 @@ class Pipeline(Job):
         if truth is not None and len(truth.labels) != len(self.data):
             raise InputError(f"The truth has {len(truth.labels)} labels for {len(self.data)} images; give one each.")
         config = config_of(self.data, self.recipe, self.n_new, self.seed)
-        with run.claim(config, {"recipe": Recipe().to_dict()}):
+        # stages that took hours serve another run (start_from), whatever the input turns out to be
+        trained = [f"{stage.name}.safetensors" for stage in self.stages]
+        with run.claim(config, {"recipe": Recipe().to_dict()}, trained):
             if run.finished:
                 self.reporter.message(finished_already(run))
                 return run

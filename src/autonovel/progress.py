@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from autonovel.machine.launch import launched
+from autonovel.screen import printable, say
 
 Losses = dict[str, float | list[float]]
 
@@ -206,7 +207,7 @@ class Lines(_Talking):
 
     def message(self, text: str) -> None:
         """Print the sentence."""
-        print(text, file=self._stream or sys.stderr, flush=True)
+        say(text, self._stream or sys.stderr)
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """Remember how many epochs there are."""
@@ -252,7 +253,7 @@ class Bars(_Talking):
 
     def message(self, text: str) -> None:
         """Print the sentence above the bar."""
-        self._progress.console.print(text, highlight=False, markup=False)  # a path may hold [brackets]
+        self._progress.console.print(printable(text), highlight=False, markup=False)  # a path may hold [brackets]
 
     def start(self, stage: str, epochs: int, done: int) -> None:
         """Show the bar."""

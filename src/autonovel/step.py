@@ -126,16 +126,22 @@ class Step:
         self._ramp.fill_(self._method.ramp(number))
         for total in self._sums.values():
             total.zero_()
-        self._data.begin(order if self._share is None else order[:, self._share.rows])
+        try:
+            self._data.begin(order if self._share is None else order[:, self._share.rows])
+            self._run_steps(steps, tell)
+        finally:
+            self._data.end()
+        return {name: (total / steps).tolist() for name, total in self._sums.items()}
+
+    def _run_steps(self, steps: int, tell: Callable[[int, int], None]) -> None:
         if isinstance(self._ahead, Executor):
             self._run_beside(steps, self._ahead, tell)
-        else:
-            if self._ahead is not None:
-                self._ahead.wait_stream(torch.cuda.current_stream())
-            for done in range(1, steps + 1):
-                self._go()
-                tell(done, steps)
-        return {name: (total / steps).tolist() for name, total in self._sums.items()}
+            return
+        if self._ahead is not None:
+            self._ahead.wait_stream(torch.cuda.current_stream())
+        for done in range(1, steps + 1):
+            self._go()
+            tell(done, steps)
 
     def _make_seen(self, batch: Batch, key: Tensor) -> list[Tensor]:
         return self._net.through_frozen(self._method.views(batch, key))

@@ -77,13 +77,13 @@ class Walk:
             if stage.method is None:
                 self._estimate(net)
             else:
-                if stage.method.needs_number:
-                    self._check_number()
-                    if self.truth is not None and self.data.n_known:
-                        before = self._answers(net, self.unlabelled).features
+                if stage.method.needs_number and self.truth is not None and self.data.n_known:
+                    before = self._answers(net, self.unlabelled).features
                 self._do(stage, net)
             if until == stage.name:
                 return
+            if stage.method is None:
+                self._check_number()  # at once: what is trained before a refusal is trained for nothing
         whole = self._together(net)
         found = self._answers(whole, self.unlabelled)
         known = self._answers(whole, self.labelled).features if len(self.labelled) else found.features[:0]
@@ -99,7 +99,7 @@ class Walk:
                     self.data, self.truth, verdict.place, verdict.probability, before, trained, self.job.seed
                 )
         summary |= self._about_number(whole, found, verdict)
-        self.run.write_array("features-labelled.npy", known.numpy().astype(np.float16))
+        self.run.write_features("features-labelled.npy", known.numpy())
         if self.mode.world.first:
             judge.write(self.run)
         summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}

@@ -1,5 +1,6 @@
 """The order of an epoch, batches, resizing."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,31 @@ def test_a_file_that_cannot_be_read_stops_the_step_and_not_the_reader_alone() ->
     images.fetch()
     with pytest.raises(IndexError):
         images.fetch()
+
+
+@pytest.mark.parametrize("fetched", [0, 3])
+def test_an_epoch_that_is_ended_early_leaves_no_reader_behind(fetched: int) -> None:
+    before = set(threading.enumerate())
+    images = StreamedImages(small_set(), CPU)
+    images.reserve(1)
+    images.begin(torch.arange(9).repeat(100).view(-1, 1))  # many more than are read ahead
+    (reader,) = set(threading.enumerate()) - before
+    for _ in range(fetched):
+        images.fetch()
+    images.end()
+    reader.join(10)
+    assert not reader.is_alive()
+
+
+def test_a_step_that_waits_while_its_epoch_is_ended_does_not_wait_for_ever() -> None:
+    """The next batch is fetched in a thread beside the step that fails."""
+    images = StreamedImages(small_set(), CPU)
+    images.reserve(1)
+    images.begin(torch.arange(9).view(-1, 1))
+    images.end()
+    with pytest.raises(RuntimeError, match="ended"):  # noqa: PT012  # how many batches were there already is up to the thread
+        for _ in range(9):
+            images.fetch()
 
 
 def test_images_are_streamed_where_they_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def _train(out: Path, made: Path, networks: int, objective: str) -> Path:
     digits = load(made / "run").images
     pixels = np.stack([pixels_of(record.source) for record in digits])
     images = ImageSet.from_arrays(pixels, [record.label or "" for record in digits])
-    an.discover(images, out=out, n_new=5, recipe=tiny(networks, objective), device="cpu")
+    an.discover(images, out=out, n_new=5, recipe=tiny(networks, objective), device="cpu", report=False)
     return out
 
 

@@ -35,9 +35,10 @@ def recipe_for(name: str, **contrast: object) -> Recipe:
     return Recipe(model=Model(width=4), pretrain=Pretrain(method=name, epochs=3, batch=12, lr=0.05, contrast=settings))
 
 
-def prepared(name: str, **contrast: object) -> tuple[Net, Method]:
+def prepared(name: str, backbone: str = "resnet18", **contrast: object) -> tuple[Net, Method]:
     """A small network with its head, and the method."""
     recipe = recipe_for(name, **contrast)
+    recipe = replace(recipe, model=replace(recipe.model, backbone=backbone))
     method: Method = find(PRETRAINING, name, "--pretrain.method")(Task(recipe))
     with seeded(0):
         net = build(recipe.model, channels=3, size=SIZE)
@@ -252,7 +253,7 @@ def test_settings_that_cannot_work_are_refused(name: str, field: str, value: flo
 
 @pytest.mark.parametrize("name", ["simclr", "moco-v2"])  # moco is moco-v2 with less in it, and tracing takes seconds
 def test_a_step_is_one_graph_without_a_look_at_values(name: str) -> None:
-    net, method = prepared(name)
+    net, method = prepared(name, backbone="small")  # tracing many layers takes long
     batch = batch_of()
     views = net.through_frozen(method.views(batch, KEY))
 

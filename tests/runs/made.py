@@ -9,6 +9,15 @@ from autonovel.runs.folder import Run, load
 
 FORMAT_1 = Path(__file__).parent / "fixtures" / "format1"
 KNOWN = ("cat", "dog")
+SUMMARY = {
+    "images": {"labelled": 4, "unlabelled": 8},
+    "seconds": {"joint": 3.0, "total": 4.0},
+    "device": "cpu",
+    "seed": 0,
+    "recipe": "folder",
+    "preset": "paper",
+}
+"""What every summary says, beside the numbers of classes."""
 
 
 def make_run(
@@ -38,5 +47,5 @@ def make_run(
     centres = chance.normal(size=(n_new + len(known), 6)) * 10
     features = centres[np.array(groups, dtype=np.int64)] + chance.normal(size=(len(groups), 6))
     run.write_array("features.npy", features.astype(np.float16))
-    run.write_json("summary.json", {"n_new": n_new, "n_known": len(known)})
+    run.write_json("summary.json", SUMMARY | {"n_new": n_new, "n_known": len(known)})
     return load(path)

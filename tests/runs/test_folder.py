@@ -15,7 +15,7 @@ import autonovel as an
 from autonovel.errors import InputError, TrainingError
 from autonovel.runs.folder import Run, load
 from autonovel.runs.show import as_html
-from tests.runs.made import FORMAT_1, make_run
+from tests.runs.made import FORMAT_1, SUMMARY, make_run
 
 GROUPS = [0, 0, 1, -1, 2, 2, 2, -2, 1, 0]
 
@@ -133,7 +133,7 @@ def test_no_run_an_unfinished_one_and_damaged_files_are_refused(tmp_path: Path) 
     for look in (lambda: run.summary, lambda: run.labels, lambda: run.name(0, "heron")):
         with pytest.raises(InputError, match="is not finished; run the same command again"):
             look()
-    run.write_json("summary.json", {"n_new": 3})
+    run.write_json("summary.json", SUMMARY | {"n_new": 1, "n_known": 2})
     for text, why in [
         ("image,cluster\na,0\n", "its header is 'image,cluster'"),
         ("image,cluster,name,probability,known\na,0,new 0,0.5\n", "damaged"),
@@ -172,6 +172,41 @@ def test_a_setting_that_an_older_folder_lacks_has_its_default_there(tmp_path: Pa
     now["run"]["recipe"]["joint"] = {"epochs": 100, "momentum": 0.9}
     with pytest.raises(InputError, match="recipe.joint.epochs is 5 there, 100 now"), run.claim(now, defaults):
         pass
+
+
+def refuse(run: Run, *made: str, keep: tuple[str, ...] = ()) -> None:
+    """Claim the folder, write files of these names there, and find the input unusable."""
+
+    def work() -> None:
+        with run.claim({"run": {"seed": 0}}, keep=keep):
+            for name in made:
+                run.write_json(name, {})
+            raise InputError("a single class")
+
+    with pytest.raises(InputError, match="single"):
+        work()
+
+
+def test_a_run_that_is_refused_leaves_nothing_but_stages_that_serve_again(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    refuse(run)
+    refuse(run, "estimate.json", "supervised-probe.safetensors", keep=("supervised.safetensors",))
+    assert not run.path.exists()
+    refuse(run, "estimate.json", "pretrain.safetensors", keep=("pretrain.safetensors",))
+    assert run.has("pretrain.safetensors")
+    run.remove("pretrain.safetensors")
+    refuse(run)  # what was there before stays
+    assert run.has("estimate.json")
+
+
+def test_a_refused_process_leaves_the_folder_of_another_alone(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    with run.claim({"run": {"seed": 0}}):
+        run.remove("config.json")  # as if the other had not written it yet
+        refused = Run(run.path)
+        with pytest.raises(InputError, match="Another process"), refused.claim({"run": {"seed": 0}}):
+            pass
+        assert run.path.exists()
 
 
 def test_two_processes_in_one_folder_are_noticed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+from autonovel.screen import say
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Data(Verb):
         from autonovel.progress import make_reporter
 
         if self.name:
-            print(fetch_benchmark(self.name, self.root, progress=make_reporter().counter("bytes downloaded")))
+            say(fetch_benchmark(self.name, self.root, progress=make_reporter().counter("bytes downloaded")))
             return
         for name, text in BENCHMARKS.items():
-            print(f"{name:<14} {text}")
+            say(f"{name:<14} {text}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autonovel.cli.common import Verb
+from autonovel.screen import say
 
 PACKAGES = {
     "scipy": ("scipy", "scoring"),
@@ -28,7 +29,7 @@ class Doctor(Verb):
     def do(self) -> None:
         """Say what was found, line by line."""
         for finding in examine():
-            print(finding, flush=True)
+            say(finding)
 
 
 def examine() -> Iterator[str]:

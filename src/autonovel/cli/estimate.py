@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autonovel.arguments import check_arguments
 from autonovel.cli.common import TwoPiles, load_api_while
+from autonovel.screen import say
 from autonovel.settings import Recipe
 
 
@@ -27,9 +28,9 @@ class Estimate(TwoPiles):
         api, (labelled, unlabelled, truth) = load_api_while(self.read)
         found = api.estimate(labelled, unlabelled, cache=self.cache, **self.passed_on(recipe))
         if self.json:
-            print(json.dumps(asdict(found)))
+            say(json.dumps(asdict(found)))
             return
-        print(found)
+        say(found)
         if truth is not None:
-            print(f"The truth is {len(truth.class_names) - labelled.n_known}.")
-        print(f"The curve: {self.out / 'estimate.png'} (the numbers: estimate.json)")
+            say(f"The truth is {len(truth.class_names) - labelled.n_known}.")
+        say(f"The curve: {self.out / 'estimate.png'} (the numbers: estimate.json)")

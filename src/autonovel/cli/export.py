@@ -8,6 +8,7 @@ from typing import Literal
 
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+from autonovel.screen import say
 
 Format = Literal[
     "folders", "csv", "parquet", "coco", "fiftyone", "label-studio", "safetensors", "onnx", "torch", "hub"
@@ -41,4 +42,4 @@ class Export(Verb):
         from autonovel.runs.folder import load
 
         options = {"format": self.format, "how": self.how, "overwrite": self.overwrite, "all": self.all}
-        print(export(load(self.run), self.to, **options, private=self.private))  # type: ignore[arg-type]
+        say(export(load(self.run), self.to, **options, private=self.private))  # type: ignore[arg-type]

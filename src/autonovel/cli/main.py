@@ -21,6 +21,7 @@ from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
 from autonovel.methods.registry import CHOICES, described
 from autonovel.recipes import get_recipe, with_pretraining
+from autonovel.screen import say
 from autonovel.settings import Recipe
 
 VERBS = {
@@ -108,14 +109,14 @@ def _obey(words: list[str]) -> None:
     if words[:1] == ["--version"]:
         import autonovel
 
-        print(f"autonovel {autonovel.__version__}", flush=True)
+        say(f"autonovel {autonovel.__version__}")
     elif not words or words[0] in HELP:
         lines = {verb: (_verb(verb).__doc__ or "").partition(":")[0].partition(". ")[0] for verb in VERBS}
-        print(overview({verb: text.rstrip(".") for verb, text in lines.items()}), flush=True)
+        say(overview({verb: text.rstrip(".") for verb, text in lines.items()}))
     elif words[0] not in VERBS:
         raise unknown("command", words[0], VERBS)
     elif any(word in HELP for word in words):
-        print(_help(words[0], words[1:]), flush=True)
+        say(_help(words[0], words[1:]))
     elif issubclass(kind := _verb(words[0]), TrainingVerb):
         given = read(words[0], words[1:], _flags(kind, Recipe()), SHORT)
         options = build(kind, given)
@@ -186,7 +187,7 @@ def _plain_warnings() -> Iterator[None]:
                 return
             shown.add((category, str(message)))
             if issubclass(category, AutonovelWarning):
-                print(f"autonovel: warning: {message}", file=sys.stderr)
+                say(f"autonovel: warning: {message}", sys.stderr)
             else:
                 as_python_does(message, category, *rest, **more)
 
@@ -231,7 +232,7 @@ def _joined(device: str) -> Iterator[None]:
 
 def _complain(text: str, status: int) -> int:
     if _may_speak():
-        print(f"autonovel: {text}", file=sys.stderr)
+        say(f"autonovel: {text}", sys.stderr)
     return status
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+from autonovel.screen import say
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Predict(Verb):
             images = [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line]
         found = predict(load(self.run), images, to=self.to, reporter=make_reporter())
         known, new = f"{found.n_known:,} of known classes", f"{len(found) - found.n_known:,} of new ones"
-        print(f"{len(found):,} {'image' if len(found) == 1 else 'images'}: {known}, {new}")
+        say(f"{len(found):,} {'image' if len(found) == 1 else 'images'}: {known}, {new}")
         if found.n_unlike:
-            print(f"{found.n_unlike:,} of them unlike anything seen; look at these first (column unlike)")
-        print(f"The classes: {self.to}")
+            say(f"{found.n_unlike:,} of them unlike anything seen; look at these first (column unlike)")
+        say(f"The classes: {self.to}")

@@ -10,6 +10,7 @@ from autonovel.cli.flags import Positional, flags_of
 from autonovel.errors import option
 from autonovel.methods.registry import described
 from autonovel.recipes import PRESETS, describe_recipes, get_recipe
+from autonovel.screen import say
 from autonovel.settings import Recipe
 
 
@@ -26,16 +27,16 @@ class Recipes(Verb):
         """List or show."""
         if self.name:
             for flag in flags_of(Recipe, get_recipe(self.name, self.preset)):
-                print(option("recipe" if flag.path == "name" else flag.path, flag.default))
+                say(option("recipe" if flag.path == "name" else flag.path, flag.default))
             return
-        print(f"--recipe NAME (each in the presets {', '.join(PRESETS)}; all fields of one: autonovel recipes NAME)")
+        say(f"--recipe NAME (each in the presets {', '.join(PRESETS)}; all fields of one: autonovel recipes NAME)")
         _print_names(describe_recipes())
         for path, lines in described().items():
-            print(f"\n{option(path)} NAME")
+            say(f"\n{option(path)} NAME")
             _print_names(lines)
-        print("\nautonovel tune compares any of them on your own known classes; docs/choosing.md has figures.")
+        say("\nautonovel tune compares any of them on your own known classes; docs/choosing.md has figures.")
 
 
 def _print_names(lines: Mapping[str, str]) -> None:
     for name, line in lines.items():
-        print(f"  {name:<{max(map(len, lines))}}  {line}")
+        say(f"  {name:<{max(map(len, lines))}}  {line}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+from autonovel.screen import say
 
 
 @dataclass(frozen=True)
@@ -21,4 +22,4 @@ class Report(Verb):
         """Write it."""
         from autonovel.runs.folder import load
 
-        print(load(self.run).report())
+        say(load(self.run).report())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.errors import listed
+from autonovel.screen import printable, say
 
 FILES = {
     "clusters.png": "The clusters as a picture",
@@ -25,13 +26,13 @@ MACHINE = "What the machine answered"
 def print_result(run: Any, *, json: bool = False) -> None:
     """The table of clusters, the scores where the truth is known, the files, and what to do next; or the summary as JSON."""
     if json:
-        print(json_.dumps(run.summary))
+        say(json_.dumps(run.summary))
         return
     _print_table(run)
     if run.edits and "acc_new" in run.summary:
-        print("The scores are those of the clusters as they were found, before anything was changed:")
+        say("The scores are those of the clusters as they were found, before anything was changed:")
     for line in (*_number(run), *_scores(run.summary), *_continued(run.summary), _made_with(run), *_files(run)):
-        print(line)
+        say(line)
 
 
 def print_changes(before: Sequence[Any], after: Sequence[Any]) -> None:
@@ -41,9 +42,9 @@ def print_changes(before: Sequence[Any], after: Sequence[Any]) -> None:
     for number in sorted(changed, key=lambda n: (n < 0, abs(n))):
         called = f"cluster {number}" if number >= 0 else "known class"
         earlier = f" (before: {old[number]})" if number in old else ""
-        print(f"{called}: {new.get(number, 'no longer there')}{earlier}")
+        say(f"{called}: {new.get(number, 'no longer there')}{earlier}")
     if not changed:
-        print("Nothing has changed.")
+        say("Nothing has changed.")
 
 
 def _in_words(cluster: Any) -> str:
@@ -77,24 +78,26 @@ def _print_table(run: Any) -> None:
             row.append(cluster.name if cluster.kind == "new" else f"{cluster.name} ({cluster.kind})")
         row.append(f"{len(cluster.members):,}")
         row.append(f"{sure[cluster.members].mean():.0%}" if len(cluster.members) else "")
-        table.add_row(*map(Text, row + (_matched(summary, cluster) if matched else [])))  # a name may hold [brackets]
-    print(f"{n_new} {run.kind_found(n_new)} among {summary['images']['unlabelled']:,} unlabelled images")
+        row += _matched(summary, cluster) if matched else []
+        table.add_row(*(Text(printable(word)) for word in row))  # a name may hold [brackets]
+    say(f"{n_new} {run.kind_found(n_new)} among {summary['images']['unlabelled']:,} unlabelled images")
     Console(width=100 if not sys.stdout.isatty() else None).print(table)
 
 
 def _matched(summary: dict[str, Any], cluster: Any) -> list[str]:
     """The true class that a cluster was matched with, and its share; nothing where a person has changed the cluster."""
-    sizes, size = summary["cluster_sizes"], len(cluster.members)
+    sizes, size = summary.get("cluster_sizes", []), len(cluster.members)
     name, hits = summary["matched"].get(str(cluster.number), ("", 0))
     unchanged = 0 <= cluster.number < len(sizes) and sizes[cluster.number] == size
     return [name, f"{hits / size:.1%}"] if name and size and unchanged else ["", ""]
 
 
 def _scores(summary: dict[str, Any]) -> Iterator[str]:
-    if "acc_new" in summary:
-        yield f"ACC {summary['acc_new']:.1%}   NMI {summary['nmi_new']:.3f}   ARI {summary['ari_new']:.3f}"
+    if summary.get("acc_new") is not None:
+        forms = {"acc_new": "ACC {:.1%}", "nmi_new": "NMI {:.3f}", "ari_new": "ARI {:.3f}"}
+        yield "   ".join(form.format(summary[key]) for key, form in forms.items() if summary.get(key) is not None)
         if "pile" in summary:
-            parts = {part: summary["pile"]["single"][part] for part in ("all", "old", "new")}
+            parts = {part: summary["pile"]["single"].get(part) for part in ("all", "old", "new")}
             shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
             yield f"mixed pile, one matching of all its classes: {'  '.join(shown)}"
         for name, value in summary.get("kmeans", {}).items():

@@ -12,6 +12,7 @@ from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Positional, flags_of, take_value
 from autonovel.errors import InputError, did_you_mean, option
 from autonovel.methods.registry import CHOICES
+from autonovel.screen import say
 from autonovel.settings import Recipe
 
 
@@ -96,11 +97,11 @@ class Tune(TwoPiles):
         own = {name: getattr(self, name) for name in names}
         tuned = api.tune(labelled, unlabelled, search=self.axes(), **own, **passed)
         if self.json:
-            print(json.dumps(tuned.to_dict()))
+            say(json.dumps(tuned.to_dict()))
             return
-        print(tuned)
-        print(f"The best recipe: {tuned.path / 'best.json'}   All trials: {tuned.path / 'trials.jsonl'}")
-        print(f"Use it: autonovel discover LABELLED UNLABELLED --recipe {tuned.path / 'best.json'}")
+        say(tuned)
+        say(f"The best recipe: {tuned.path / 'best.json'}   All trials: {tuned.path / 'trials.jsonl'}")
+        say(f"Use it: autonovel discover LABELLED UNLABELLED --recipe {tuned.path / 'best.json'}")
 
 
 def _axis(text: Axis) -> tuple[str, list[Any]]:

@@ -7,7 +7,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -67,6 +67,9 @@ class Images(Protocol):
     def fetch(self) -> None:
         """Start a step: make its images available to :meth:`batch`."""
 
+    def end(self) -> None:
+        """End an epoch, also one that failed or was interrupted."""
+
     def chunks(self, positions: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
         """The images at these positions (all when left out), in order, as uint8 (m, h, w, c) on the device."""
 
@@ -102,6 +105,9 @@ class DeviceImages:
     def fetch(self) -> None:
         """Nothing to wait for."""
 
+    def end(self) -> None:
+        """Nothing to end."""
+
     def chunks(self, positions: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
         """Slices of the tensor."""
         wanted = torch.arange(len(self.labels)) if positions is None else torch.from_numpy(positions)
@@ -109,17 +115,50 @@ class DeviceImages:
             yield self.images[chunk.to(self.images.device)]
 
 
-class StreamedImages:
-    """A data set too large for the device: a thread reads ahead, and each step finds its images in a buffer there."""
+class _Reader:
+    """A thread that reads the batches of one epoch ahead of their steps, at most ``AHEAD`` of them."""
 
     AHEAD = 4
-    """How many batches are read ahead of their steps."""
+
+    def __init__(self, read: Callable[[npt.NDArray[np.int64]], Tensor], order: npt.NDArray[np.int64]) -> None:
+        self._read = read
+        self._waiting: queue.SimpleQueue[Tensor | BaseException] = queue.SimpleQueue()
+        self._room, self._ended = threading.Semaphore(self.AHEAD), threading.Event()
+        threading.Thread(target=self._work, args=(order,), daemon=True).start()
+
+    def next(self) -> Tensor:
+        """Wait for the next batch; raises what went wrong in the thread."""
+        got = self._waiting.get()
+        self._room.release()
+        if isinstance(got, BaseException):
+            raise got
+        return got
+
+    def end(self) -> None:
+        """Have the thread end, whether or not all batches were fetched."""
+        self._ended.set()
+        self._room.release()  # it may be waiting for room
+
+    def _work(self, order: npt.NDArray[np.int64]) -> None:
+        try:
+            for row in order:
+                self._room.acquire()
+                if self._ended.is_set():
+                    # the next batch is fetched beside the step that failed, and whoever waits for it must not wait for ever
+                    raise RuntimeError("The epoch has ended.")
+                self._waiting.put(self._read(row))
+        except BaseException as error:  # handed to the thread that waits for the batch
+            self._waiting.put(error)
+
+
+class StreamedImages:
+    """A data set too large for the device: a thread reads ahead, and each step finds its images in a buffer there."""
 
     def __init__(self, data: ImageSet, device: torch.device, *, size: int = 0) -> None:
         self._data, self._source, self._device, self._size = data, data.images, device, size
         self.labels = torch.from_numpy(data.labels).to(device)
         self._buffer: Tensor | None = None
-        self._waiting: queue.Queue[Tensor | BaseException] = queue.Queue(self.AHEAD)
+        self._reader: _Reader | None = None
 
     @property
     def side(self) -> int:
@@ -143,17 +182,19 @@ class StreamedImages:
 
     def begin(self, order: Tensor) -> None:
         """Start reading."""
-        # A queue of its own for each epoch: one that was interrupted leaves batches behind.
-        self._waiting = queue.Queue(self.AHEAD)
-        threading.Thread(target=self._read, args=(order.numpy(), self._waiting), daemon=True).start()
+        # a reader of its own for each epoch: one that was interrupted leaves batches behind
+        self._reader = _Reader(self._batch, order.numpy())
 
     def fetch(self) -> None:
         """Wait for the next batch and put it where the step looks for it."""
-        got = self._waiting.get()
-        if isinstance(got, BaseException):
-            raise got
         assert self._buffer is not None
-        self._buffer.copy_(got, non_blocking=True)
+        assert self._reader is not None
+        self._buffer.copy_(self._reader.next(), non_blocking=True)
+
+    def end(self) -> None:
+        """Stop reading."""
+        if self._reader is not None:
+            self._reader.end()
 
     def chunks(self, positions: npt.NDArray[np.int64] | None = None, size: int = 1024) -> Iterator[Tensor]:
         """Read chunk by chunk."""
@@ -161,13 +202,9 @@ class StreamedImages:
         for start in range(0, len(wanted), size):
             yield self._rows(wanted[start : start + size]).to(self._device)
 
-    def _read(self, order: npt.NDArray[np.int64], waiting: queue.Queue[Tensor | BaseException]) -> None:
-        try:
-            for row in order:
-                images = self._rows(row)
-                waiting.put(images.pin_memory() if self._device.type == "cuda" else images)
-        except BaseException as error:  # handed to the thread that waits for the batch
-            waiting.put(error)
+    def _batch(self, positions: npt.NDArray[np.int64]) -> Tensor:
+        images = self._rows(positions)
+        return images.pin_memory() if self._device.type == "cuda" else images
 
     def _rows(self, positions: npt.NDArray[np.int64]) -> Tensor:
         return resize(as_tensor(gather(self._source, positions)), self._size)

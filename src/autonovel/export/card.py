@@ -120,7 +120,7 @@ def _took(summary: dict[str, Any]) -> str:
 
 def _scores(run: Run) -> str:
     summary = run.summary
-    if "acc_new" not in summary:
+    if summary.get("acc_new") is None:
         return "The true classes of the unlabelled images are not known, so there is no score."
     scores = {"acc_new": "ACC", "nmi_new": "NMI", "ari_new": "ARI"}
     shown = ", ".join(f"{name} {summary[key]:.1%}" for key, name in scores.items() if summary.get(key) is not None)

@@ -81,7 +81,7 @@ def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
         ("known classes", f"{summary.get('n_known', len(run.state.known)):,}"),
         ("mean confidence", f"{float(probability.mean()) if len(probability) else 0:.0%}"),
     ]
-    if "acc_new" in summary:
+    if summary.get("acc_new") is not None:
         facts.append((f"accuracy on the {run.kind_found()}", f"{summary['acc_new']:.1%}"))
     seconds = (summary.get("seconds") or {}).get("total")
     if seconds:
@@ -337,4 +337,4 @@ def _natural(name: str) -> tuple[int, str]:
 
 def _scores(run: Run) -> list[tuple[str, str]]:
     texts = {"acc_new": "accuracy", "nmi_new": "normalised mutual information", "ari_new": "adjusted Rand index"}
-    return [(text, f"{run.summary[key]:.3f}") for key, text in texts.items() if key in run.summary]
+    return [(text, f"{run.summary[key]:.3f}") for key, text in texts.items() if run.summary.get(key) is not None]

@@ -25,6 +25,7 @@ from autonovel.report.pages import render
 from autonovel.report.session import Session
 from autonovel.runs.edits import Conflict
 from autonovel.runs.folder import Run
+from autonovel.screen import say
 
 STATIC = Path(__file__).parent / "static"
 FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
@@ -85,7 +86,7 @@ def serve(run: Run, *, port: int = 0, open_page: bool = True) -> None:
         open_page: whether to open a browser.
     """
     site = Site(run, port)
-    print(f"{run.path} is open at {site.url} (stop with Ctrl-C)", flush=True)
+    say(f"{run.path} is open at {site.url} (stop with Ctrl-C)")
     if open_page:
         import webbrowser
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.runs.files import RunFiles, damaged
+from autonovel.runs.summary import read_summary
 
 PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
 IMAGE_FIELDS = ("image", "source", "path", "label")
@@ -106,13 +107,7 @@ def _known_classes(run: RunFiles) -> tuple[str, ...]:
 
 def _n_new(run: RunFiles) -> int:
     """How many new classes the summary says there are; 0 where there is none yet."""
-    if not run.has("summary.json"):
-        return 0
-    summary = run.read_json("summary.json")
-    try:
-        return int(summary["n_new"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(run, "summary.json", f"it says no number of new classes: {error}") from error
+    return int(read_summary(run)["n_new"]) if run.has("summary.json") else 0
 
 
 def write_predictions(run: RunFiles, predictions: Iterable[Prediction]) -> None:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -54,7 +55,7 @@ class RunFiles:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise no_run(self, name) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise damaged(self, name, error) from error
         if not isinstance(content, dict):
             raise InputError(f"The file {self.path / name} is not of a run; give the folder of one.")
@@ -123,12 +124,17 @@ class RunFiles:
                 path.write_text(kept, encoding="utf-8")
 
     @contextmanager
-    def claim(self, config: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> Iterator[None]:
+    def claim(
+        self, config: dict[str, Any], defaults: Mapping[str, Any] | None = None, keep: Sequence[str] = ()
+    ) -> Iterator[None]:
         """Make the folder this run's own: refuse one that holds another run or that another process works in.
+
+        A new folder is removed where the input turns out to be unusable.
 
         Args:
             config: what config.json says of this run; its part ``run`` must be the folder's.
             defaults: values, in the shape of ``config["run"]``, of settings that an older folder does not have.
+            keep: files that are worth more than a tidy end: with one of them, the folder stays.
         """
         try:
             if self.path.exists() and not self.path.is_dir():
@@ -157,9 +163,15 @@ class RunFiles:
             for entry in (*self.path.iterdir(), *(self.path / "state").iterdir()):
                 if _CUT_OFF.fullmatch(entry.name):
                     entry.unlink()
-            if not self.exists:
+            is_new = not self.exists
+            if is_new:
                 self.write_json("config.json", {"format": FORMAT, **config})
-            yield
+            try:
+                yield
+            except InputError:
+                if is_new and not any(map(self.has, keep)):
+                    shutil.rmtree(self.path, ignore_errors=True)
+                raise
 
     def _refuse_other(self, config: dict[str, Any], defaults: Mapping[str, Any]) -> None:
         there = dict(self.read_json("config.json").get("run", {}))

@@ -22,6 +22,7 @@ from autonovel.runs.files import RunFiles, check_format, damaged, missing, no_ru
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
 from autonovel.runs.merging import read_merging, still_to_merge
 from autonovel.runs.state import Cluster, State, first_state
+from autonovel.runs.summary import read_summary
 from autonovel.runs.thumbnails import Thumbnails
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Run(RunFiles):
     def summary(self) -> dict[str, Any]:
         """The result."""
         self._check_finished()
-        return self.read_json("summary.json")
+        return read_summary(self)
 
     def _check_finished(self) -> None:
         if not self.finished:
@@ -109,7 +110,7 @@ class Run(RunFiles):
         return answers.read_unlike(self, self.machine)
 
     @property
-    def features(self) -> npt.NDArray[np.float16]:
+    def features(self) -> npt.NDArray[np.float16 | np.float32]:
         """The features of every unlabelled image, in the order of the input."""
         found = self._array("features.npy")
         if found is None:
@@ -118,7 +119,7 @@ class Run(RunFiles):
         return found
 
     @property
-    def labelled_features(self) -> npt.NDArray[np.float16] | None:
+    def labelled_features(self) -> npt.NDArray[np.float16 | np.float32] | None:
         """The features of every labelled image; None where they were not kept."""
         return self._array("features-labelled.npy")
 
@@ -295,6 +296,12 @@ class Run(RunFiles):
     def write_images(self, images: Iterable[ImageRecord]) -> None:
         """Write images.csv: all images in data-set order."""
         answers.write_images(self, images)
+
+    def write_features(self, name: str, features: npt.NDArray[np.float32]) -> None:
+        """Write features (n, d): in half the space where their numbers allow it."""
+        # a network from elsewhere may have any numbers; beyond those of float16 they would become infinite
+        fits = np.abs(features).max(initial=0) <= np.finfo(np.float16).max
+        self.write_array(name, features.astype(np.float16) if fits else features)
 
     def write_thumbnails(self, images: npt.NDArray[np.uint8]) -> None:
         """Write the contact sheets of all images, (n, h, w, c) in data-set order."""

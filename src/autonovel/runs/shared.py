@@ -77,7 +77,9 @@ class SharedRun(Run):
         return self._world.from_first(lambda: self._own.read_metadata(name))
 
     @contextmanager
-    def claim(self, config: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> Iterator[None]:
+    def claim(
+        self, config: dict[str, Any], defaults: Mapping[str, Any] | None = None, keep: Sequence[str] = ()
+    ) -> Iterator[None]:
         """Make the folder this run's own, and see that all processes mean the same run."""
         theirs, mine = flat(self._world.from_first(lambda: config["run"])), flat(config["run"])
         if differ := different(mine, theirs):
@@ -86,7 +88,7 @@ class SharedRun(Run):
                 "give all of them the same images and options."
             )
         with ExitStack() as stack:
-            self._world.from_first(lambda: stack.enter_context(self._own.claim(config, defaults)))
+            self._world.from_first(lambda: stack.enter_context(self._own.claim(config, defaults, keep)))
             yield
 
     def write_json(self, name: str, content: Any) -> None:

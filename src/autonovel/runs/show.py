@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from autonovel.errors import InputError, TrainingError
+from autonovel.screen import say
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +42,7 @@ def show(run: Run) -> None:
                     draw_clusters(run)
             display(Image(filename=str(run.path / "clusters.png")))
     else:
-        print(as_text(run))
+        say(as_text(run))
 
 
 def rows(run: Run) -> list[tuple[str, ...]]:
