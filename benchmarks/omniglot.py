@@ -2,7 +2,8 @@
 
     python benchmarks/omniglot.py --root DATA --work RUNS --commit HASH
 
-The first stages see labelled images alone, so they are trained once. Every alphabet then gets its number of characters
+The first stages see labelled images alone, so they are trained once, and once more without the alphabets from which the
+estimate learns. Every alphabet then gets its number of characters
 estimated (Algorithm 1 as in the text and as the authors ran it; calibrated, also with uneven classes), and is trained
 jointly with all known characters twice: with the true number and with the estimate of the recipe. Estimates are made in
 processes on the CPU while the GPU trains. Adds a line per alphabet to results/omniglot.jsonl and prints the table.
@@ -155,28 +156,38 @@ def main(arguments: list[str] | None = None) -> None:
 
     # as the authors ran it there is no supervised stage
     stages = ("pretrain", "supervised") if recipe.supervised.epochs else ("pretrain",)
-    start = Pipeline(images, recipe, n_new, args.seed, mode, Log("start", 25)).run(
-        Run(args.work / "start"), until=stages[-1]
+
+    def first_stages(name: str, number: int | None, until: str) -> Run:
+        pipeline = Pipeline(images, recipe, number, args.seed, mode, Log(name, 25))
+        return pipeline.run(Run(args.work / name), until=until)
+
+    # where the number is given all known characters train; the estimate learns from alphabets that its network has not seen
+    start, counting = side_by_side(
+        [lambda: first_stages("start", n_new, stages[-1]), lambda: first_stages("counting", None, "pretrain")],
+        at_once=2,
     )
     wanted = [name for name in (*PROBE_ALPHABETS, *args.alphabets) if name in alphabets]
-    features: dict[str, dict[str, Any]] = {stage: {} for stage in stages}
-    for stage, by_alphabet in features.items():
+    shown = put_on(mode.device, images, size=recipe.model.size)
+
+    def features_of(run: Run, stage: str) -> dict[str, Any]:
+        """The features of every alphabet."""
         net = build(recipe.model, channels=images.channels, size=recipe.model.size).to(mode.device)
-        state = start.read_tensors(f"{stage}.safetensors")[0]
+        state = run.read_tensors(f"{stage}.safetensors")[0]
         net.load_state_dict({name: value for name, value in state.items() if not name.startswith("heads.")})
-        shown = put_on(mode.device, images, size=recipe.model.size)
-        for name in wanted:
-            places = np.flatnonzero(np.isin(truth.labels, alphabets[name]))
-            by_alphabet[name] = answer(net, shown.chunks(places), mode).features.numpy()
+        places = {name: np.flatnonzero(np.isin(truth.labels, alphabets[name])) for name in wanted}
+        return {name: answer(net, shown.chunks(at), mode).features.numpy() for name, at in places.items()}
+
+    features = {stage: features_of(start, stage) for stage in stages}
+    counted = features_of(counting, "pretrain")
     own_labels = {name: truth.labels[np.isin(truth.labels, alphabets[name])] for name in wanted}
     np.savez_compressed(
         args.work / "features.npz",
-        features=np.concatenate([features["pretrain"][name] for name in wanted]).astype(np.float16),
+        features=np.concatenate([counted[name] for name in wanted]).astype(np.float16),
         labels=np.concatenate([own_labels[name] for name in wanted]),
         alphabet=np.repeat(wanted, [len(own_labels[name]) for name in wanted]),
     )
     probes = [
-        np.concatenate([features["pretrain"][name] for name in PROBE_ALPHABETS]),
+        np.concatenate([counted[name] for name in PROBE_ALPHABETS]),
         np.concatenate([own_labels[name] for name in PROBE_ALPHABETS]),
         np.repeat(np.arange(len(PROBE_ALPHABETS)), [len(own_labels[name]) for name in PROBE_ALPHABETS]),
     ]
@@ -241,7 +252,7 @@ def main(arguments: list[str] | None = None) -> None:
             estimates = {r["alphabet"]: lambda e=r["estimates"]: e for r in same}
         for name in args.alphabets if not args.estimates else ():
             uneven = thin_out(own_labels[name], args.seed, "sizes", name)
-            pile = features["pretrain"][name]
+            pile = counted[name]
             estimates[name] = pool.submit(count, probes, pile, pile[uneven], args.seed).result
         jobs = [lambda n=name: attempt(n, lambda: work(n, estimates[n])) for name in args.alphabets]
         rows = [row for row in side_by_side(jobs, at_once=args.together) if row]

@@ -1,11 +1,11 @@
 """Joint training on a known alphabet of OmniGlot as plainly as can be, to check the package against.
 
-    python benchmarks/plain_omniglot.py --root DATA --start RUNS/start --alphabet Latin --out plain.jsonl
+    python benchmarks/plain_omniglot.py --root DATA --start RUNS/counting --alphabet Latin --out plain.jsonl
 
 The recipe is `omniglot` in preset `reference`, the loop is written out: torch's own layers, in float32, step by step, nothing
 compiled, captured or masked. Views are cut from larger images and averaged down to 32 pixels, as the authors cut them from the
-whole drawing. It starts from the first stage of a run of `benchmarks/omniglot.py` and takes an alphabet that this stage left out
-(as `benchmarks/tune_omniglot.py` does), so the accuracy may be looked at on the way. Adds a line of JSON.
+whole drawing. It starts from the first stage that `benchmarks/omniglot.py` trained for counting and takes an alphabet that this
+stage left out (as `benchmarks/tune_omniglot.py` does), so the accuracy may be looked at on the way. Adds a line of JSON.
 """
 
 from __future__ import annotations

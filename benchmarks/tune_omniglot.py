@@ -4,7 +4,7 @@
 
 The evaluation alphabets may choose nothing. The five known alphabets that pre-training leaves out can: each in turn is the
 pile, with all other known characters labelled, and is scored by its own labels. The first stage is trained once, in
-RUNS/start, as `benchmarks/omniglot.py` does with the same ``--work``. Adds a line of JSON for each run.
+RUNS/counting, as `benchmarks/omniglot.py` does with the same ``--work``. Adds a line of JSON for each run.
 """
 
 from __future__ import annotations
@@ -56,14 +56,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--commit", default="")
     parser.add_argument("--unverified", action="store_true")
     args = parser.parse_args(arguments)
-    images, truth = load_benchmark("omniglot", args.root, unverified=args.unverified)
+    images, _ = load_benchmark("omniglot", args.root, unverified=args.unverified)
     base = with_fields(with_epochs(get_recipe("omniglot", args.preset), args.epochs), combinations(args.base)[0])
     # as in omniglot.py: what would be compiled anew for every number of characters is not
     mode = replace(Mode.of(args.device), compile_from=0.0, compile_losses=False)
-    last = "supervised" if base.supervised.epochs else "pretrain"
-    n_new = len(truth.class_names) - images.n_known
-    start = Pipeline(images, base, n_new, args.seed, mode, Log("start", 25)).run(Run(args.work / "start"), until=last)
-    state, about = start.read_tensors(f"{last}.safetensors")
+    # as if their number was to be estimated: then the first stage leaves these alphabets out
+    start = Pipeline(images, base, None, args.seed, mode, Log("start", 25)).run(
+        Run(args.work / "counting"), until="pretrain"
+    )
+    state, about = start.read_tensors("pretrain.safetensors")
     alphabets = classes_by_alphabet(images.class_names)
 
     def attempt(number: int, chosen: dict[str, Any], alphabet: str) -> float:
@@ -73,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
         run = Run(args.work / f"probe-{number}-{alphabet}")
         # put there by hand: the first stage saw other labelled images, but none of this alphabet
         with run.claim(config_of(own_images, pipeline.recipe, classes, args.seed)):
-            run.write_tensors(f"{last}.safetensors", state, about)
+            run.write_tensors("pretrain.safetensors", state, about)
         summary = brief(pipeline.run(run, truth=own_truth).summary)
         row = {"alphabet": alphabet, "settings": chosen, "commit": args.commit, "date": str(date.today())}
         add_row(args.out, row | summary)

@@ -238,15 +238,30 @@ def test_all_ways_without_labels_take_rotation_over_from_a_run_with_labels(
     assert run.summary["acc_new"] == pytest.approx(cluster_accuracy(truth.labels, run.machine.group))
 
 
-def test_features_that_have_seen_the_probe_classes_are_not_taken_over(tmp_path: Path) -> None:
+def test_stages_before_the_estimate_leave_probe_classes_out_only_for_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = ImageSet.from_arrays(rng.integers(0, 255, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 12 - 1)
     recipe = small_recipe()
     episodes = replace(recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2)
     recipe = replace(recipe, pretrain=episodes)
-    first = discover((data, None), tmp_path / "first", recipe, n_new=2)
-    second = discover((data, None), tmp_path / "second", recipe, n_new=2, seed=1, start_from=first.path)
-    assert "pretrain" in {m["stage"] for m in second.metrics}  # another seed holds out other classes
+
+    def first_stage(name: str, n_new: int | None, seed: int = 0, start_from: str = "") -> tuple[bytes, bool]:
+        """Its weights, and whether they were taken over."""
+        run = Run(tmp_path / name)
+        start = Run(tmp_path / start_from) if start_from else None
+        Pipeline(data, recipe, n_new, seed, Mode.of("cpu")).run(run, until="pretrain", start_from=start)
+        weights = run.read_tensors("pretrain.safetensors")[0].values()
+        return b"".join(part.numpy().tobytes() for part in weights), not run.metrics
+
+    given, _ = first_stage("given", 2)
+    estimated, _ = first_stage("estimated", None)
+    assert given != estimated
+    assert first_stage("three", 3, start_from="given") == (given, True)
+    assert first_stage("another seed", 3, seed=1, start_from="given") == (given, True)
+    assert first_stage("given after", 2, start_from="estimated") == (given, False)
+    assert first_stage("estimated after", None, start_from="given") == (estimated, False)
+    assert first_stage("estimated again", None, start_from="estimated") == (estimated, True)
+    assert not first_stage("others left out", None, seed=1, start_from="estimated")[1]
 
 
 def test_until_stops_after_a_stage_and_the_rest_follows(cifar, tmp_path: Path) -> None:

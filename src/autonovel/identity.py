@@ -72,20 +72,20 @@ def take_over(
         same = same and alike and getattr(recipe, stage.name) == getattr(other, stage.name)
         if stage.method.sees != "images":  # it has trained a head of classes, whose scores have the temperature in them
             same = same and recipe.model.temperature == other.model.temperature
-        estimated = [config["n_new"] == "auto" for config in (mine, theirs)]
-        if stage.method.sees == "both":  # it has seen all labels, unless the number was to be estimated
-            same = same and estimated[0] == estimated[1]
-        sees_some = stage.method.sees == "labels" or (stage.method.sees == "both" and estimated[0])
-        if same and stage in before_estimate(stages) and sees_some:
-            plans = [
-                plan_probes(data, r.estimate, s, "labels") for r, s in ((recipe, mine["seed"]), (other, theirs["seed"]))
-            ]
-            same = np.array_equal(plans[0].train_labels, plans[1].train_labels)
+            if stage in before_estimate(stages):  # it has not seen the probe classes, if the number was to be estimated
+                same = same and np.array_equal(_seen(data, recipe, mine), _seen(data, other, theirs))
         for number in range(1, recipe.model.networks + 1):
             file = f"{numbered(stage.name, number)}.safetensors"
             if same and source.has(file) and not (run.path / file).exists():
                 shutil.copyfile(source.path / file, run.path / f".{file}.part")
                 (run.path / f".{file}.part").replace(run.path / file)
+
+
+def _seen(data: ImageSet, recipe: Recipe, config: dict[str, Any]) -> npt.NDArray[np.int64]:
+    """The labels that stages before the estimate see."""
+    if config["n_new"] != "auto":
+        return data.labels
+    return plan_probes(data, recipe.estimate, config["seed"], "labels").train_labels
 
 
 def _fingerprint(data: ImageSet, index: npt.NDArray[np.int64], *, labels: bool = True) -> str:

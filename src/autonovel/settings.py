@@ -189,7 +189,8 @@ class Estimate:
     max_new: int = 100
     """The largest number to consider."""
     probe_share: float = 0.25
-    """Share of the known classes that training leaves out, to learn from them what a class looks like."""
+    """Share of the known classes that training leaves out, to learn from them what a class looks like. Where the number is given
+    none is."""
 
     probe_families: tuple[str, ...] = ()
     """Families of known classes to leave out instead of a random share, where class names have the form FAMILY/NAME."""

@@ -174,10 +174,8 @@ class Walk:
         assert stage.method is not None
         method = stage.method(self.job.task(self.n_new))
         images = self.images
-        if stage in before_estimate(self.stages) and (
-            method.sees == "labels" or (method.sees == "both" and self.n_new is None)
-        ):
-            # what a class looks like is learned later from classes that this stage does not see
+        if stage in before_estimate(self.stages) and method.sees != "images" and self.n_new is None:
+            # the estimate learns what a class looks like from classes that this stage does not see
             images = images.relabelled(self._probes().train_labels)
         seconds = self._train(numbered(stage.name, number), method, net, images)
         self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + seconds

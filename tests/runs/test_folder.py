@@ -197,6 +197,13 @@ def test_a_run_that_is_refused_leaves_nothing_but_stages_that_serve_again(tmp_pa
     run.remove("pretrain.safetensors")
     refuse(run)  # what was there before stays
     assert run.has("estimate.json")
+    shutil.rmtree(run.path / "state")  # as when a run is finished
+    refuse(run)
+    assert run.has("estimate.json")
+    (tmp_path / "mine" / "state").mkdir(parents=True)
+    (tmp_path / "mine" / "state" / "of my own").touch()
+    refuse(Run(tmp_path / "mine"))
+    assert (tmp_path / "mine" / "state" / "of my own").exists()
 
 
 def test_a_refused_process_leaves_the_folder_of_another_alone(tmp_path: Path) -> None:

@@ -149,8 +149,10 @@ class RunFiles:
                 raise InputError(
                     f"The folder {self.path} is not empty and holds no run; choose another {option('out')}."
                 )
-            (self.path / "state").mkdir(parents=True, exist_ok=True)
-            file = (self.path / "state" / "lock").open("w")
+            state = self.path / "state"
+            is_new = not self.exists and not state.exists()  # in a folder of that name may be anything
+            state.mkdir(parents=True, exist_ok=True)
+            file = (state / "lock").open("w")
         except OSError as error:
             raise InputError(
                 f"The folder {self.path} cannot be written ({error.strerror}); choose another {option('out')}."
@@ -160,11 +162,10 @@ class RunFiles:
                 raise InputError(
                     f"Another process is working in {self.path}; wait for it or choose another {option('out')}."
                 )
-            for entry in (*self.path.iterdir(), *(self.path / "state").iterdir()):
+            for entry in (*self.path.iterdir(), *state.iterdir()):
                 if _CUT_OFF.fullmatch(entry.name):
                     entry.unlink()
-            is_new = not self.exists
-            if is_new:
+            if not self.exists:
                 self.write_json("config.json", {"format": FORMAT, **config})
             try:
                 yield
