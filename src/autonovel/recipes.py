@@ -146,7 +146,7 @@ _CIFAR10 = Recipe(
 
 
 def _shortened(recipe: Recipe) -> Recipe:
-    """The same method with schedules that reach the same accuracy in a quarter of the time."""
+    """The same method on schedules that take a quarter of the time (CIFAR-10: 90.2 %, where the long ones have 91.2)."""
     joint = recipe.joint
     return replace(
         recipe,
