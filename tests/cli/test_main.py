@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from autonovel.cli.data import Data
 from autonovel.cli.doctor import Doctor
 from autonovel.cli.main import main
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import TrainingError, option
+from autonovel.errors import InputError, TrainingError, option
 from autonovel.methods.registry import described
 from autonovel.recipes import describe_recipes, get_recipe
 from tests.cli.conftest import Call, Result
@@ -240,6 +241,29 @@ def test_an_interrupted_command_says_how_to_continue_only_if_it_can(
     assert call("doctor") == (130, "", "autonovel: Interrupted.\n")
     monkeypatch.setattr("autonovel.cli.demo.Demo.do", stop)
     assert call("demo") == (130, "", "autonovel: Interrupted; the same command continues from here.\n")
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("error", [ValueError("no shape"), InputError("This file cannot be read.")])
+def test_an_interrupt_that_became_another_error_on_its_way_is_one_all_the_same(
+    call: Call, monkeypatch: pytest.MonkeyPatch, kind: signal.Signals, error: Exception
+) -> None:
+    def stop(*_: object) -> None:
+        with suppress(KeyboardInterrupt):  # as code outside of Python does
+            signal.raise_signal(kind)
+        raise error
+
+    monkeypatch.setattr(Doctor, "do", stop)
+    assert call("doctor") == (130, "", "autonovel: Interrupted.\n")
+
+
+def test_ctrl_c_stays_ignored_where_it_was(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    monkeypatch.setattr(Doctor, "do", lambda _: signal.raise_signal(signal.SIGINT))
+    try:
+        assert call("doctor")[0] == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_command_leaves_the_process_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         words = [*words[1:], "--help"]
     if not launched().first:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the first process prints what all of them know
-    with on_command_line(), _plain_warnings(), _interruptible():
-        status = _status_of(words)
+    with on_command_line(), _plain_warnings(), _interruptible() as signals:
+        status = _status_of(words, signals)
     if launched().several:
         from autonovel.machine.processes import end
 
@@ -72,37 +72,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _status_of(words: list[str]) -> int:
+def _status_of(words: list[str], signals: list[int]) -> int:
     try:
         _obey(words)
-    except InputError as error:
+    except (Exception, KeyboardInterrupt) as error:
+        # where a signal comes while torch is asking an object for its shape, the interrupt ends as an error of another kind
+        if signals or isinstance(error, KeyboardInterrupt):
+            trains = bool(words) and words[0] in VERBS and issubclass(_verb(words[0]), TrainingVerb)
+            return _complain(f"Interrupted{'; the same command continues from here' if trains else ''}.", 130)
+        return _explain(error)
+    return 0 if words else 2
+
+
+def _explain(error: Exception) -> int:
+    """Say in a sentence what went wrong, and the status for it; an error of ours is raised again."""
+    if isinstance(error, InputError):
         return _complain(str(error), 2)
-    except TrainingError as error:
+    if isinstance(error, TrainingError):
         return _complain(str(error), 1)
-    except KeyboardInterrupt:
-        trains = bool(words) and words[0] in VERBS and issubclass(_verb(words[0]), TrainingVerb)
-        return _complain(f"Interrupted{'; the same command continues from here' if trains else ''}.", 130)
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         # whoever reads has seen enough; what Python still wants to print when it ends goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.filename is None:
-            raise
+    if isinstance(error, OSError) and error.filename is not None:
         return _complain(f"{error.filename}: {error.strerror}.", 1)
-    except (RuntimeError, MemoryError) as error:
-        if _is_out_of_memory(error):
-            return _complain(
-                "There is not enough memory for this; choose smaller batches (--joint.batch and so on), smaller images "
-                "(--model.size) or a narrower network (--model.width).",
-                1,
-            )
-        if not _lost_a_process(error):
-            raise
+    if isinstance(error, RuntimeError | MemoryError) and _is_out_of_memory(error):
+        return _complain(
+            "There is not enough memory for this; choose smaller batches (--joint.batch and so on), smaller images "
+            "(--model.size) or a narrower network (--model.width).",
+            1,
+        )
+    if isinstance(error, RuntimeError) and _lost_a_process(error):
         return _complain(
             "Another process of this run has ended; the same command continues from the last kept state.", 1
         )
-    return 0 if words else 2
+    raise error
 
 
 def _obey(words: list[str]) -> None:
@@ -196,25 +200,28 @@ def _plain_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """``kill`` ends the work as Ctrl-C does."""
-    kinds = (signal.SIGTERM, signal.SIGINT) if launched().several else (signal.SIGTERM,)
+def _interruptible() -> Iterator[list[int]]:
+    """``kill`` ends the work as Ctrl-C does; gives the list of signals that have come."""
+    kinds, came = (signal.SIGTERM, signal.SIGINT), list[int]()
     if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
-        yield
+        yield came
         return
-    before = [(kind, signal.signal(kind, _interrupt)) for kind in kinds]
+
+    def interrupt(kind: int, _: Any) -> None:
+        came.append(kind)
+        # once is enough: a second signal, from torchrun, must not break off the writing of the state
+        for other in kinds if launched().several else ():
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    # what is ignored stays so, as Ctrl-C is by a command that a script has put into the background
+    heard = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]
+    before = [(kind, signal.signal(kind, interrupt)) for kind in heard]
     try:
-        yield
+        yield came
     finally:
         for kind, handler in before:
             signal.signal(kind, handler)
-
-
-def _interrupt(*_: Any) -> None:
-    # once is enough: a second signal, from torchrun, must not break off the writing of the state
-    for kind in (signal.SIGTERM, signal.SIGINT) if launched().several else ():
-        signal.signal(kind, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 @contextmanager
