@@ -280,8 +280,8 @@ class Swap:
     divergence: float = 0.0
     """Final weight of pushing the predictions of labelled and unlabelled images apart; too much of it makes clusters collapse."""
     divergence_ramp: float = 0.5
-    """Share of the epochs until both divergences have their full weight. With 0 they have it at once, and make clusters sure of
-    what they first were: with few classes that may do no harm."""
+    """Share of the epochs until both divergences have their full weight. With 0 they have it at once, with which clusters of
+    many classes collapsed."""
     divergence_form: Literal["crossed", "whole"] = "crossed"
     """crossed: each image is pushed off what the images of the other kind are on average, and nothing else. whole: NCD-IIC's
     divergence, which also makes answers surer, and clusters uneven where its weight is too large."""
