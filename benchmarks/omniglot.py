@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Log, add_row, say, with_epochs
+from common import Log, add_row, combinations, say, with_epochs
 
 from autonovel.chance import host_generator
 from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.loader import put_on
+from autonovel.data.loader import Images, put_on
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
@@ -41,9 +41,9 @@ from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import build
 from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe
+from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Estimate
+from autonovel.settings import Estimate, Model
 from autonovel.trained import answer
 
 PAPER = dict(
@@ -118,6 +118,24 @@ def thin_out(labels: Any, *key: object) -> Any:
     return np.concatenate(keep)
 
 
+def features_of(
+    run: Run, stage: str, model: Model, images: Images, places: dict[str, Any], mode: Mode
+) -> dict[str, Any]:
+    """What the network of a stage makes of the images at the places of each alphabet: float32 (n, d) by name."""
+    state = run.read_tensors(f"{stage}.safetensors")[0]
+    net = build(model, channels=state["mean"].numel(), size=model.size).to(mode.device)
+    net.load_state_dict({name: value for name, value in state.items() if not name.startswith("heads.")})
+    return {name: answer(net, images.chunks(at), mode).features.numpy() for name, at in places.items()}
+
+
+def kmeans_accuracy(features: Any, labels: Any, seed: int, mode: Mode) -> float:
+    """ACC of k-means with the true number of classes."""
+    points = torch.from_numpy(features).to(mode.device)
+    with not_captured(mode.device):
+        found = kmeans(points, len(np.unique(labels)), seed=seed).labels.cpu().numpy()
+    return cluster_accuracy(labels, found)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True)
@@ -125,6 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=Path("results/omniglot.jsonl"))
     parser.add_argument("--commit", default="")
     parser.add_argument("--preset", default="reference", help="of the recipe that trains")
+    parser.add_argument("--set", nargs="+", default=[], metavar="PATH=V", help="fields of that recipe")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--together", type=int, default=8, help="alphabets that train at the same time")
@@ -148,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
         keep = np.flatnonzero(np.arange(len(images)) % 20 < args.drawings)
         images, truth = images.subset(keep), replace(truth, labels=truth.labels[keep])
     say(f"{len(images)} images read")
-    recipe = with_epochs(get_recipe("omniglot", args.preset), args.epochs)
+    recipe = with_fields(with_epochs(get_recipe("omniglot", args.preset), args.epochs), combinations(args.set)[0])
     # the first half of a step is the same for all alphabets; the second would be compiled for every number of characters
     mode = replace(Mode.of(args.device), compile_from=0.0, compile_losses=False)
     alphabets = classes_by_alphabet(truth.class_names)
@@ -169,17 +188,10 @@ def main(arguments: list[str] | None = None) -> None:
     wanted = [name for name in (*PROBE_ALPHABETS, *args.alphabets) if name in alphabets]
     shown = put_on(mode.device, images, size=recipe.model.size)
 
-    def features_of(run: Run, stage: str) -> dict[str, Any]:
-        """The features of every alphabet."""
-        net = build(recipe.model, channels=images.channels, size=recipe.model.size).to(mode.device)
-        state = run.read_tensors(f"{stage}.safetensors")[0]
-        net.load_state_dict({name: value for name, value in state.items() if not name.startswith("heads.")})
-        places = {name: np.flatnonzero(np.isin(truth.labels, alphabets[name])) for name in wanted}
-        return {name: answer(net, shown.chunks(at), mode).features.numpy() for name, at in places.items()}
-
-    features = {stage: features_of(start, stage) for stage in stages}
-    counted = features_of(counting, "pretrain")
-    own_labels = {name: truth.labels[np.isin(truth.labels, alphabets[name])] for name in wanted}
+    places = {name: np.flatnonzero(np.isin(truth.labels, alphabets[name])) for name in wanted}
+    features = {stage: features_of(start, stage, recipe.model, shown, places, mode) for stage in stages}
+    counted = features_of(counting, "pretrain", recipe.model, shown, places, mode)
+    own_labels = {name: truth.labels[at] for name, at in places.items()}
     np.savez_compressed(
         args.work / "features.npz",
         features=np.concatenate([counted[name] for name in wanted]).astype(np.float16),
@@ -202,11 +214,8 @@ def main(arguments: list[str] | None = None) -> None:
             say(f"FAILED {name}\n{traceback.format_exc()}")
             return None
 
-    def kmeans_accuracy(stage: str, name: str) -> float:
-        points = torch.from_numpy(features[stage][name]).to(mode.device)
-        with not_captured(mode.device):
-            found = kmeans(points, len(alphabets[name]), seed=args.seed).labels.cpu().numpy()
-        return cluster_accuracy(own_labels[name], found)
+    def grouped(stage: str, name: str) -> float:
+        return kmeans_accuracy(features[stage][name], own_labels[name], args.seed, mode)
 
     def work(name: str, estimates: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -221,7 +230,7 @@ def main(arguments: list[str] | None = None) -> None:
             return float(run.summary["acc_new"])
 
         row: dict[str, Any] = {"alphabet": name, "n_true": true, "n_paper": PAPER[name]}
-        row["kmeans"] = {stage: attempt(name, lambda s=stage: kmeans_accuracy(s, name)) for stage in features}
+        row["kmeans"] = {stage: attempt(name, lambda s=stage: grouped(s, name)) for stage in features}
         train = args.stop_after is None
         row["acc_true"] = attempt(name, lambda: accuracy(true)) if train and args.numbers != "estimated" else None
         row["estimates"] = attempt(name, estimates) or {}
@@ -236,6 +245,7 @@ def main(arguments: list[str] | None = None) -> None:
         row |= {"seconds": round(time.perf_counter() - started, 1), "together": args.together}
         row |= {
             "preset": args.preset,
+            "changed": args.set,
             "epochs": [getattr(recipe, s).epochs for s in ("pretrain", "supervised", "joint")],
         }
         device = torch.cuda.get_device_name() if mode.device.type == "cuda" else "cpu"

@@ -1,10 +1,12 @@
-"""Compare settings of joint training on OmniGlot, on known alphabets.
+"""Compare settings of joint training, or of the first stage, on OmniGlot, on known alphabets.
 
     python benchmarks/tune_omniglot.py --root DATA --work RUNS --set joint.top_k=3,5,10 --out tune-omniglot.jsonl
+    python benchmarks/tune_omniglot.py --root DATA --work RUNS --first-stage --set pretrain.turns=False,True --out ...
 
 The evaluation alphabets may choose nothing. The five known alphabets that pre-training leaves out can: each in turn is the
 pile, with all other known characters labelled, and is scored by its own labels. The first stage is trained once, in
-RUNS/counting, as `benchmarks/omniglot.py` does with the same ``--work``. Adds a line of JSON for each run.
+RUNS/counting, as `benchmarks/omniglot.py` does with the same ``--work``. With ``--first-stage`` it is trained once for every
+setting, in RUNS/first-N, and k-means on its features is scored (the mean of five starts). Adds a line of JSON for each run.
 """
 
 from __future__ import annotations
@@ -17,17 +19,23 @@ from typing import Any
 
 import numpy as np
 from common import Log, add_row, brief, combinations, say, with_epochs
+from omniglot import features_of, kmeans_accuracy
 
 from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS, classes_by_alphabet
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet, Truth
+from autonovel.data.loader import put_on
 from autonovel.identity import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.pipeline import Pipeline
 from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
+from autonovel.settings import Recipe
 from autonovel.tuning.tasks import hide
+
+KMEANS_STARTS = 5
+"""Seeds of k-means over which the score of a first stage is averaged."""
 
 
 def as_pile(images: ImageSet, classes: list[int]) -> tuple[ImageSet, Truth]:
@@ -47,6 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--base", nargs="+", default=[], metavar="PATH=V", help="fields of all runs and the first stage"
     )
+    parser.add_argument("--first-stage", action="store_true", help="compare settings of pretrain, by k-means")
     parser.add_argument("--alphabets", nargs="+", default=PROBE_ALPHABETS, choices=PROBE_ALPHABETS)
     parser.add_argument("--preset", default="reference")
     parser.add_argument("--seed", type=int, default=0)
@@ -60,12 +69,35 @@ def main(arguments: list[str] | None = None) -> None:
     base = with_fields(with_epochs(get_recipe("omniglot", args.preset), args.epochs), combinations(args.base)[0])
     # as in omniglot.py: what would be compiled anew for every number of characters is not
     mode = replace(Mode.of(args.device), compile_from=0.0, compile_losses=False)
-    # as if their number was to be estimated: then the first stage leaves these alphabets out
-    start = Pipeline(images, base, None, args.seed, mode, Log("start", 25)).run(
-        Run(args.work / "counting"), until="pretrain"
-    )
-    state, about = start.read_tensors("pretrain.safetensors")
     alphabets = classes_by_alphabet(images.class_names)
+    settings = combinations(args.set)
+
+    def first_stage(recipe: Recipe, name: str) -> Run:
+        """As if the number of characters was to be estimated: then the first stage leaves these alphabets out."""
+        pipeline = Pipeline(images, recipe, None, args.seed, mode, Log(name, 25))
+        return pipeline.run(Run(args.work / name), until="pretrain")
+
+    def compare(number: int, chosen: dict[str, Any]) -> None:
+        recipe = with_fields(base, chosen)
+        run = first_stage(recipe, f"first-{number}")
+        shown = put_on(mode.device, images, size=recipe.model.size)
+        places = {name: np.flatnonzero(np.isin(images.labels, alphabets[name])) for name in args.alphabets}
+        features = features_of(run, "pretrain", recipe.model, shown, places, mode)
+        found = {
+            name: [kmeans_accuracy(features[name], images.labels[at], seed, mode) for seed in range(KMEANS_STARTS)]
+            for name, at in places.items()
+        }
+        mean = float(np.mean([np.mean(each) for each in found.values()]))
+        seconds = round(sum(line["seconds"] for line in run.metrics), 1)
+        row = {"stage": "pretrain", "settings": chosen, "kmeans": mean, "kmeans_by_alphabet": found, "seed": args.seed}
+        add_row(args.out, row | {"seconds": seconds, "commit": args.commit, "date": str(date.today())})
+        say(f"RESULT first stage {chosen or 'as it is'}: k-means {mean:.4f}, {seconds} s")
+
+    if args.first_stage:
+        jobs = [lambda n=number, c=chosen: compare(n, c) for number, chosen in enumerate(settings)]
+        side_by_side(jobs, at_once=args.together)
+        return
+    state, about = first_stage(base, "counting").read_tensors("pretrain.safetensors")
 
     def attempt(number: int, chosen: dict[str, Any], alphabet: str) -> float:
         own_images, own_truth = as_pile(images, alphabets[alphabet])
@@ -81,7 +113,6 @@ def main(arguments: list[str] | None = None) -> None:
         say(f"RESULT {chosen} {alphabet}: {summary['acc_new']:.4f}")
         return float(summary["acc_new"])
 
-    settings = combinations(args.set)
     tasks = [(number, alphabet) for number in range(len(settings)) for alphabet in args.alphabets]
     jobs = [lambda n=number, a=alphabet: attempt(n, settings[n], a) for number, alphabet in tasks]
     found = np.reshape(side_by_side(jobs, at_once=args.together), (len(settings), len(args.alphabets)))

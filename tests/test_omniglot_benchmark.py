@@ -44,3 +44,19 @@ def test_each_setting_is_tried_on_each_alphabet(root: Path, tmp_path: Path, caps
     assert all(sum(row["cluster_sizes"]) == 30 for row in rows)
     mean = (rows[0]["acc_new"] + rows[1]["acc_new"]) / 2
     assert f"ACC mean {mean:.3f}" in capsys.readouterr().out
+
+
+def test_first_stages_are_compared_by_kmeans(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    places = ["--root", str(root), "--unverified", "--work", str(tmp_path / "runs"), "--out", str(out)]
+    small = ["--device", "cpu", "--together", "1", "--epochs", "1", "0", "1", "--alphabets", "Latin", "Cyrillic"]
+    narrow = ["--base", "pretrain.ways=2", "pretrain.episodes=1", "model.width=4"]
+    tune_omniglot.main([*places, *small, *narrow, "--first-stage", "--set", "pretrain.turns=False,True"])
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["settings"]["pretrain.turns"] for row in rows] == [False, True]
+    for row in rows:
+        each = [acc for accs in row["kmeans_by_alphabet"].values() for acc in accs]
+        assert list(row["kmeans_by_alphabet"]) == ["Latin", "Cyrillic"]
+        assert len(each) == 10
+        assert row["kmeans"] == pytest.approx(np.mean(each))
+        assert 1 / 3 <= min(each) <= max(each) <= 1

@@ -70,6 +70,7 @@ def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
             shots=2,
             queries=3,
             episodes=3,
+            turns=True,
         ),
         supervised=replace(recipe.supervised, lr=lr, batch=15, train_from="layer2"),
         # softer than usual: sharp targets would magnify the rounding of single precision

@@ -169,6 +169,9 @@ class Pretrain(Training):
     """Images a class in an episode that are to be recognised, for prototypical."""
     episodes: int = 100
     """Episodes an epoch, for prototypical."""
+    turns: bool = False
+    """Each quarter turn of a class is a class of its own, which makes four times as many, for prototypical. For characters and
+    other images in which up and down mean something."""
     contrast: Contrast = Contrast()
     """Settings of simclr, moco and moco-v2."""
 

@@ -382,6 +382,38 @@ def test_episodes_hold_distinct_images_class_by_class() -> None:
     assert not torch.equal(pretraining(Recipe(pretrain=settings)).order(labels, 0, "pretrain", 1), order)
 
 
+def test_with_turns_all_images_of_a_class_are_turned_alike() -> None:
+    settings = Pretrain(
+        method="prototypical", ways=4, shots=2, queries=1, turns=True, augment=Augment("none", flip=False)
+    )
+    method = pretraining(Recipe(pretrain=settings))
+    labels = torch.tensor([7, 7, 7, 2, 2, 2, 30, 30, 30, 5, 5, 5])
+    batch = batch_of(labels)
+    plain = to_float(batch.images)
+    found: dict[int, set[int]] = {}
+    for step in range(40):
+        [view] = method.views(batch, torch.tensor(step))
+        for image in range(0, 12, 3):
+            fitting = [
+                r
+                for r in range(4)
+                if all(torch.equal(view[i], torch.rot90(plain[i], r, (1, 2))) for i in range(image, image + 3))
+            ]
+            assert len(fitting) == 1
+            found.setdefault(image, set()).add(fitting[0])
+    assert all(turns == {0, 1, 2, 3} for turns in found.values())
+    # a part of the episode, as one of several processes has it, is turned as in the whole
+    part = batch._replace(images=batch.images[4:9], index=batch.index[4:9])
+    assert torch.equal(method.views(part, torch.tensor(3))[0], method.views(batch, torch.tensor(3))[0][4:9])
+
+
+def test_turned_images_must_be_square() -> None:
+    method = pretraining(Recipe(pretrain=Pretrain(method="prototypical", turns=True)))
+    with pytest.raises(InputError, match="square"):
+        method.check((8, 9, 3))
+    pretraining(Recipe(pretrain=Pretrain(method="prototypical"))).check((8, 9, 3))
+
+
 @pytest.mark.parametrize("labels", [[-1, -1, -1], [0, 0, 0, 0], [0, 0, 0, 0, 1, 1, -1]])
 def test_too_few_known_images_for_episodes_are_refused(labels: list[int]) -> None:
     method = pretraining(Recipe(pretrain=Pretrain(method="prototypical", shots=2, queries=2)))

@@ -83,6 +83,12 @@ def quarter_turns(images: Tensor) -> Tensor:
     return torch.cat([torch.rot90(images, r, (2, 3)) for r in range(4)])
 
 
+def turned(images: Tensor, turns: Tensor) -> Tensor:
+    """Each image (n, c, h, w) turned by its own number of quarter turns, int64 (n,) from 0 to 3. Images must be square."""
+    n = len(images)
+    return quarter_turns(images).index_select(0, n * turns + torch.arange(n, device=images.device))
+
+
 def _shift(images: Tensor, chance: Chance, settings: Augment) -> Tensor:
     """Whole-pixel crop and flip by index arithmetic, on uint8."""
     n, h, w, _ = images.shape

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.chance import host_generator
-from autonovel.data.augment import make_view
+from autonovel.chance import Chance, host_generator
+from autonovel.data.augment import make_view, turned
 from autonovel.data.loader import Batch
 from autonovel.errors import InputError, option
 from autonovel.methods.base import Method, Seen, Task
@@ -25,6 +25,14 @@ class Prototypical(Method):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.settings = task.recipe.pretrain
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Images that are turned must be square."""
+        if self.settings.turns and shape[0] != shape[1]:
+            raise InputError(
+                f"{option('pretrain.turns', True)} needs square images; set {option('model.size')}, or use "
+                f"{option('pretrain.turns', False)}."
+            )
 
     def order(self, labels: Tensor, *key: object) -> Tensor:
         """Episodes: rows of ways x (shots + queries) images, class by class."""
@@ -48,8 +56,14 @@ class Prototypical(Method):
         return torch.stack(rows)
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
-        """One of each image."""
-        return [make_view(batch.images, key, batch.index, self.settings.augment)]
+        """One of each image; with turns, all images of a class are turned alike, and differently in the next episode."""
+        view = make_view(batch.images, key, batch.index, self.settings.augment)
+        if not self.settings.turns:
+            return [view]
+        # where several processes share an episode, each has some of its images but the labels of all
+        places = (batch.index[:, None] == batch.whole_index).int().argmax(1)
+        classes = batch.labels[places]
+        return [turned(view, Chance(key, classes, view=1).integer(0, 3))]
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy of the queries over minus the squared distances to the prototypes."""
