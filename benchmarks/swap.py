@@ -173,7 +173,7 @@ def other_answers(said: Said, pile: Pile, asked: int, seed: int) -> dict[str, Te
     points = unit(said.features)
     matched = heads["new"].gather(2, match_heads(heads["new"])[:, None].expand_as(heads["new"])).mean(0)
     right = min(asked, pile.n_new)
-    number = number_by_heads([merging_order(head.to(device)) for head in heads["new"]]) or asked
+    number = number_by_heads(heads["new"].to(device).unbind()) or asked
     found = {
         "kmeans": kmeans(said.features, asked, seed=seed).labels,
         "kmeans_unit": kmeans(points, asked, seed=seed).labels,

@@ -10,10 +10,12 @@ from torch import Tensor
 from autonovel.errors import InputError
 from autonovel.maths.cluster_graph import (
     ONE_CLASS,
+    PERHAPS_ONE_CLASS,
     POSSIBLE,
     UNLEARNED,
     Merge,
     about_number,
+    cluster_sizes,
     holding_several,
     merged,
     merging_order,
@@ -66,32 +68,81 @@ def test_halves_are_merged_and_classes_are_not() -> None:
     said = line([(0, 3), (1, 4), (2, 5)])
     order = merging_order(said)
     assert {(merge.into, merge.other) for merge in order[:3]} == {(0, 3), (1, 4), (2, 5)}
-    assert number_left(order) == 3
+    assert number_left(order, cluster_sizes(said)) == 3
     assert merged(order, 3).tolist() == [0, 1, 2, 0, 1, 2]
     assert merged(order, 6).tolist() == list(range(6))
     assert merged(order, 1).tolist() == [0] * 6
     with pytest.raises(InputError, match="cannot be merged into 7"):
         merged(order, 7)
-    assert number_left(merging_order(torch.eye(4).repeat(20, 1))) == 4  # nothing between any two
+    assert number_by_heads([torch.eye(4).repeat(20, 1)]) == 4  # nothing between any two
 
 
 def test_a_head_that_has_learned_nothing_says_nothing() -> None:
     everything = line([(0, 1), (1, 2), (0, 2)])
-    assert number_left(merging_order(everything)) is None
-    assert number_left(merging_order(torch.full((30, 4), 0.25))) is None
-    assert number_left(merging_order(torch.ones(5, 1))) is None
-    assert number_left([]) is None
+    for said in (everything, torch.full((30, 4), 0.25), torch.ones(5, 1)):
+        assert number_by_heads([said]) is None
+    assert number_left([], torch.tensor([5])) is None
+    assert number_left([Merge(0, 1, UNLEARNED)], torch.tensor([5, 5])) is None
 
 
 def test_heads_vote() -> None:
-    says = {n: [Merge(0, 1, ONE_CLASS)] * (6 - n) + [Merge(0, 1, 0.0)] * (n - 1) for n in range(1, 7)}
-    assert [number_left(order) for order in says.values()] == [None, 2, 3, 4, 5, 6]
+    says = {n: line([*((0, c) for c in range(1, 7 - n)), (5, 5)]) for n in range(2, 7)}
+    assert {n: number_by_heads([said]) for n, said in says.items()} == {n: n for n in range(2, 7)}
     assert number_by_heads([says[3], says[3], says[4], says[2]]) == 3
     assert number_by_heads([says[3], says[4]]) == 4
-    cannot = [Merge(0, 1, UNLEARNED)]
+    cannot = torch.full((30, 4), 0.25)
     assert number_by_heads([says[3], says[3], cannot]) == 3
     assert number_by_heads([says[3], cannot]) is None
     assert number_by_heads([]) is None
+
+
+def test_in_doubt_the_number_counts_that_makes_classes_equal() -> None:
+    sizes = torch.tensor([100, 100, 100, 100])
+    doubtful = (ONE_CLASS + PERHAPS_ONE_CLASS) / 2
+    # one pair is a class for sure, the other may be: two classes of 200 rather than one of 200 and two of 100
+    assert number_left([Merge(0, 1, ONE_CLASS), Merge(2, 3, doubtful), Merge(0, 2, 0.0)], sizes) == 2
+    # three clusters are one class for sure; the fourth may be a class like it, which is left alone
+    sure = [Merge(0, 1, ONE_CLASS), Merge(0, 2, ONE_CLASS)]
+    assert number_left([*sure, Merge(0, 3, 0.0)], torch.tensor([40, 30, 30, 100])) == 2
+    # equal clusters stay as they are: two that look alike would make a class of twice the size
+    assert number_left([Merge(0, 1, doubtful), Merge(2, 3, 0.01), Merge(0, 2, 0.0)], sizes) == 4
+    # below the doubtful share nothing is merged, however much more equal it would be
+    little = PERHAPS_ONE_CLASS - 0.001
+    assert number_left([Merge(0, 1, ONE_CLASS), Merge(2, 3, little), Merge(0, 2, 0.0)], sizes) == 3
+
+
+@given(
+    shares=st.lists(st.floats(0, 0.3), min_size=1, max_size=6),
+    sizes=st.lists(st.integers(0, 50), min_size=7, max_size=7),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_number_agrees_with_the_slow_account(shares: list[float], sizes: list[int], seed: int) -> None:
+    chance, k = np.random.default_rng(seed), len(shares) + 1
+    alive, order = list(range(k)), []
+    for share in [*shares[:-1], 0.0]:
+        into, other = sorted(chance.choice(alive, 2, replace=False).tolist())
+        order.append(Merge(into, other, share))
+        alive.remove(other)
+    members, allowed = [[c] for c in range(k)], []
+
+    def spread() -> float:
+        groups = [sum(sizes[c] for c in group) for group in members if group]
+        mean = sum(groups) / len(groups)
+        return (sum((size - mean) ** 2 for size in groups) / len(groups)) ** 0.5 / max(mean, 1e-12)
+
+    sure, open_to = True, True
+    for done, merge in enumerate(order):
+        sure, open_to = sure and merge.between >= ONE_CLASS, open_to and merge.between >= PERHAPS_ONE_CLASS
+        if not sure:
+            allowed.append((spread(), k - done))
+        if not open_to:
+            break
+        members[merge.into] += members[merge.other]
+        members[merge.other] = []
+    best = min(spread for spread, _ in allowed)
+    found = number_left(order, torch.tensor(sizes[:k]))
+    assert found in [number for value, number in allowed if value <= best + 1e-9]
 
 
 @given(n=st.integers(1, 40), k=st.integers(1, 4), classes=st.integers(1, 6), seed=st.integers(0, 99))

@@ -20,8 +20,12 @@ from autonovel.errors import InputError
 POSSIBLE = 0.2
 """An image could be in every cluster that has at least this probability."""
 
-ONE_CLASS = 0.1
-"""Two clusters are taken for one class where this share of the images of the smaller one could be in either."""
+ONE_CLASS = 0.15
+"""Two clusters are one class where this share of the images of the smaller one could be in either."""
+
+PERHAPS_ONE_CLASS = 0.05
+"""With this share they may be halves of a class, or two classes that look alike: the shares of both have been seen up to here
+and from here on. Then that number of classes counts which makes them most equal in size."""
 
 UNLEARNED = 0.05
 """With such a share of images between the two most different parts of the pile, a head cannot tell classes apart."""
@@ -54,7 +58,7 @@ def merging_order(probabilities: Tensor) -> list[Merge]:
     """
     columns = probabilities.float().clone()
     alive = list(range(columns.shape[1]))
-    sizes = torch.bincount(columns.argmax(1), minlength=len(alive)).double()
+    sizes = cluster_sizes(columns).double()
     possible = (columns >= POSSIBLE).float()
     shared = (possible.T @ possible).double()
     product = (columns.T @ columns).double()
@@ -78,20 +82,43 @@ def merging_order(probabilities: Tensor) -> list[Merge]:
     return order
 
 
-def number_left(order: Sequence[Merge]) -> int | None:
-    """How many classes are left when clusters are merged in this order as long as they seem to be one class.
+def number_left(order: Sequence[Merge], sizes: Tensor) -> int | None:
+    """How many classes are left when clusters of these sizes (k,) are merged in this order as long as they are one class.
 
+    Where they may be, that number counts with which classes are most equal in size: training made the clusters equal, so
+    classes that it cut come in halves, and one that it did not cut stands out when it is merged with another.
     None where the head cannot tell classes apart, or all would be one.
     """
     if not order or order[-1].between >= UNLEARNED:
         return None
-    return len(order) + 1 - next(done for done, merge in enumerate(order) if merge.between < ONE_CLASS)
+    most, fewest = (
+        len(order) + 1 - next(done for done, merge in enumerate(order) if merge.between < share)
+        for share in (ONE_CLASS, PERHAPS_ONE_CLASS)
+    )
+    return min(range(fewest, most + 1), key=lambda left: _unevenness(order, sizes, left))
 
 
-def number_by_heads(orders: Sequence[Sequence[Merge]]) -> int | None:
-    """The median of what several heads say, of two in the middle the larger; None where half of them cannot tell."""
-    numbers = [number for order in orders if (number := number_left(order)) is not None]
-    return statistics.median_high(numbers) if 2 * len(numbers) > len(orders) else None
+def _unevenness(order: Sequence[Merge], sizes: Tensor, left: int) -> float:
+    """The standard deviation of the sizes of classes over their mean, when so many are left."""
+    classes = torch.zeros(len(order) + 1, dtype=torch.float64).index_add_(0, merged(order, left), sizes.double().cpu())
+    classes = classes[merged(order, left).unique()]
+    return float(classes.std(correction=0) / classes.mean().clamp(min=1e-12))
+
+
+def number_by_heads(heads: Sequence[Tensor]) -> int | None:
+    """How many classes several heads see, by what each of them says of the images, (n, k) each; None where they cannot tell."""
+    return _vote([number_left(merging_order(head), cluster_sizes(head)) for head in heads])
+
+
+def cluster_sizes(probabilities: Tensor) -> Tensor:
+    """int64 (k,): how many images have each cluster as their most likely one."""
+    return torch.bincount(probabilities.argmax(1), minlength=probabilities.shape[1])
+
+
+def _vote(numbers: Sequence[int | None]) -> int | None:
+    """The median, of two in the middle the larger; None where half of the heads cannot tell."""
+    said = [number for number in numbers if number is not None]
+    return statistics.median_high(said) if 2 * len(said) > len(numbers) else None
 
 
 def merged(order: Sequence[Merge], left: int) -> Tensor:
@@ -135,10 +162,10 @@ def about_number(
     """
     said = answers if numbering is None else torch.cat([head[:, own] for head, own in zip(new, numbering, strict=True)])
     order, k, clusters = merging_order(said), answers.shape[1], answers.argmax(1)
-    number, mixed = number_by_heads([merging_order(head) for head in new]), list[int]()
+    number, mixed = number_by_heads(new), list[int]()
     if number == k:  # nothing to merge: are there more?
         orders = [merging_order(head) for head in over]
-        finer = number_by_heads(orders)
+        finer = _vote([number_left(order, cluster_sizes(head)) for order, head in zip(orders, over, strict=True)])
         if finer is not None and finer >= TOO_FEW * k:
             number, votes = finer, torch.zeros(k, dtype=torch.int64)
             for found, head in zip(orders, over, strict=True):
