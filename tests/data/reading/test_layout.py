@@ -160,6 +160,27 @@ def test_a_class_named_as_a_pile_is(place):
     assert notes_with(loaded, "The sub-folder 'unknown' of ")
 
 
+def test_classes_that_may_lie_one_folder_deeper(place):
+    for name in ("Greek/alpha", "Greek/beta", "Latin/a"):
+        for number in range(2):
+            place.add(f"families/{name}/{number}.png")
+    [note] = place.load(labelled="families").notes
+    assert note == (
+        f"The known classes are the 2 folders in {place.root / 'families'}; their sub-folders ('Greek/alpha', 'Greek/beta', "
+        "'Latin/a') are not classes of their own. If they are, give a table of the labelled images with the columns path and "
+        "label."
+    )
+    place.add("families/Latin/beside.png")  # so the folders below belong to the class
+    assert place.load(labelled="families").notes == []
+
+
+def test_class_folders_with_one_folder_each_are_what_they_seem(place):
+    for name in ("a", "b"):
+        for number in range(2):
+            place.add(f"wrapped/{name}/images/{number}.png")
+    assert place.load(labelled="wrapped").notes == []
+
+
 def test_class_folders_among_the_unlabelled_images(place):
     for name in "wxyz":
         for number in range(3):

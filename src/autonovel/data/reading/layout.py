@@ -103,6 +103,27 @@ def check_class_folders(folder: Path, classes: Sequence[str | None], *, alone: b
     ]
 
 
+def deeper_classes(origin: str, sources: Sequence[Source]) -> list[str]:
+    """A note where the labelled images lie in folders below those of their classes, which may be the classes that were meant."""
+    tops: dict[str, None] = {}
+    deeper: dict[str, None] = {}
+    for source in sources:
+        top, second, *rest = source.relative.replace(os.sep, "/").split("/")
+        if not rest:  # an image in the folder of its class
+            return []
+        tops[top] = deeper[f"{top}/{second}"] = None
+    if len(deeper) <= len(tops):
+        return []
+    return [
+        f"The known classes are the {len(tops)} folders in {origin}; their sub-folders ({_first(list(deeper))}) are not "
+        "classes of their own. If they are, give a table of the labelled images with the columns path and label."
+    ]
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+
+
 def unused_folder_names(origin: str, sources: Sequence[Source]) -> list[str]:
     """A note where unlabelled images come in sub-folders as those of classes do: the names are not used."""
     tops: dict[str, None] = {}
@@ -113,7 +134,7 @@ def unused_folder_names(origin: str, sources: Sequence[Source]) -> list[str]:
         tops[top] = None
     if len(tops) < 2:
         return []
-    shown = ", ".join(repr(top) for top in list(tops)[:3]) + (", ..." if len(tops) > 3 else "")
+    shown = _first(list(tops))
     return [
         f"The {len(tops)} sub-folders of {origin} ({shown}) are not used as classes: all images in it are unlabelled."
     ]

@@ -25,6 +25,7 @@ from autonovel.data.reading.folder import (
 from autonovel.data.reading.layout import (
     check_class_folders,
     check_two_paths,
+    deeper_classes,
     refuse_without_images,
     unused_folder_names,
 )
@@ -90,6 +91,8 @@ def open_parts(labelled: Any, unlabelled: Any, without: Collection[str] = ()) ->
         raise InputError("No images were given.")
     drop_same_files([one.files for one in opened if isinstance(one, _Listing)])
     parts = [one.part() if isinstance(one, _Listing) else one for one in opened]
+    if labelled is not None and _is_folder(labelled):
+        parts[0].notes += deeper_classes(parts[0].origin, parts[0].sources)
     if _is_folder(unlabelled):
         notes += unused_folder_names(parts[-1].origin, parts[-1].sources)
     parts[-1].notes += notes
