@@ -36,6 +36,7 @@ from autonovel.data.loader import Images, put_on
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
+from autonovel.maths.answering import answer_from_features
 from autonovel.maths.estimate import estimate_classes
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy
@@ -153,6 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--estimates", type=Path, help="results of an earlier run whose estimates are taken over")
     parser.add_argument("--stop-after", choices=("features", "estimates"), help="leave out the rest")
     parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)
+    parser.add_argument("--groups", action="store_true", help="also group the features as recipe characters does")
     parser.add_argument("--numbers", choices=("both", "true", "estimated"), default="both", help="to train with")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--drawings", type=int, help="only this many of each character: to try the script")
@@ -214,8 +216,26 @@ def main(arguments: list[str] | None = None) -> None:
             say(f"FAILED {name}\n{traceback.format_exc()}")
             return None
 
-    def grouped(stage: str, name: str) -> float:
-        return kmeans_accuracy(features[stage][name], own_labels[name], args.seed, mode)
+    known = {"known": np.flatnonzero(images.is_labelled)} if args.groups else {}
+    taught = features_of(start, stages[-1], recipe.model, shown, known, mode)
+
+    def grouped(name: str) -> float:
+        """ACC of groups in the space that known characters teach, as recipe characters makes them."""
+        labelled = (taught["known"], images.labels[known["known"]])
+        own, labels = (torch.from_numpy(part).to(mode.device) for part in labelled)
+        pile = torch.from_numpy(features[stages[-1]][name]).to(mode.device)
+        with not_captured(mode.device):
+            found = answer_from_features(
+                own,
+                labels,
+                pile,
+                len(alphabets[name]),
+                pile_kind="new",
+                check_number=False,
+                trained=True,
+                seed=args.seed,
+            )
+        return cluster_accuracy(own_labels[name], found.labels.cpu().numpy())
 
     def work(name: str, estimates: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -230,7 +250,11 @@ def main(arguments: list[str] | None = None) -> None:
             return float(run.summary["acc_new"])
 
         row: dict[str, Any] = {"alphabet": name, "n_true": true, "n_paper": PAPER[name]}
-        row["kmeans"] = {stage: attempt(name, lambda s=stage: grouped(s, name)) for stage in features}
+        row["kmeans"] = {
+            stage: attempt(name, lambda f=found[name]: kmeans_accuracy(f, own_labels[name], args.seed, mode))
+            for stage, found in features.items()
+        }
+        row["groups"] = attempt(name, lambda: grouped(name)) if args.groups else None
         train = args.stop_after is None
         row["acc_true"] = attempt(name, lambda: accuracy(true)) if train and args.numbers != "estimated" else None
         row["estimates"] = attempt(name, estimates) or {}
@@ -292,7 +316,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         if values:
             held = f", interval holds the truth {np.mean(inside[way]):.0%}" if inside.get(way) else ""
             print(f"average error, {way}: {np.mean(values):.2f} over {len(values)}{held}")
-    for part in ("acc_true", "acc_estimated"):
+    for part in ("acc_true", "acc_estimated", "groups"):
         values = [row[part] for row in rows if row[part] is not None]
         print(f"{part}: {_percent(np.mean(values)) if values else '-'} over {len(values)}")
     for stage in rows[0]["kmeans"] if rows else ():

@@ -273,6 +273,30 @@ def _omniglot(preset: str) -> Recipe:
     )
 
 
+def _characters(preset: str) -> Recipe:
+    """Many known classes with few images each: episodes over them teach a space, in which the pile is grouped.
+
+    Compared on known alphabets of OmniGlot (docs/results.md).
+    """
+    pretrain = replace(
+        _PROTOTYPICAL,
+        epochs=10 if preset == "fast" else 100,
+        ways=20 if preset == "fast" else 60,
+        schedule="cosine",
+        turns=True,
+        augment=Augment("resized", area=(0.85, 1.0), redraw=True, flip=False, rotate=10.0, zoom=0.1, outside="edge"),
+    )
+    return Recipe(
+        name="characters",
+        method="scratch",
+        pile="auto",
+        model=Model(backbone="vgg", head="mlp", size=32),
+        pretrain=pretrain,
+        supervised=Supervised(epochs=0),
+        joint=Joint(objective="none"),
+    )
+
+
 def _cluster(preset: str) -> Recipe:
     """The unsupervised mode: rotation, then pairs and consistency on the last block; no labels."""
     recipe = replace(_cifar10(preset), name="cluster")
@@ -344,6 +368,10 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
     "svhn": ("the paper's settings for SVHN", _svhn),
     "digits": ("small grey images, a minute or two on a CPU (the demo)", _digits),
     "omniglot": ("the paper's settings for OmniGlot, one alphabet at a time", _omniglot),
+    "characters": (
+        "characters, signs: many known classes with few images each, grouped without joint training",
+        _characters,
+    ),
     "folder": ("anyone's images: network, resolution, batch and epochs from the data", _folder),
     "cluster": ("no labels at all: the paper's unsupervised mode", _cluster),
     "cluster-swap": ("no labels at all: balanced clusters in place of the paper's pairs", _cluster_swap),

@@ -39,6 +39,8 @@ class Augment:
     """The largest change of size, as a share (0.15: from 85 % to 115 %)."""
     shift: float = 0.0
     """The largest shift, as a share of the side; unlike pad it is not rounded to pixels."""
+    outside: Literal["black", "edge"] = "black"
+    """What rotate, zoom and shift show beyond the image: black, or its nearest pixel, for drawings on white paper."""
     jitter: float = 0.0
     """The strength of random brightness, contrast and saturation; the hue turns by a quarter of it."""
     jitter_chance: float = 0.8
@@ -335,7 +337,8 @@ class Joint(Training):
     """Stage 3: known and new classes together."""
 
     objective: str = "pairs"
-    """What makes classes of the new images; auto takes what suits the pile."""
+    """What makes classes of the new images; auto takes what suits the pile. none leaves the stage out, with method scratch, which
+    then groups what the stages before have learned: for many known classes with few images each."""
     pairs: str = "rank"
     """The rule that says which two new images belong together, for objective pairs."""
     top_k: int = 5

@@ -129,6 +129,19 @@ def test_rotation_by_a_right_angle_is_a_quarter_turn() -> None:
     assert min(away) < 20 < max(away)
 
 
+def test_beyond_the_image_lies_black_or_its_edge() -> None:
+    white = torch.full((40, 9, 9, 1), 255, dtype=torch.uint8)
+    vary = Augment("none", flip=False, rotate=45.0, zoom=0.2, shift=0.2)
+    black = make_view(white, torch.tensor(3), torch.arange(40), vary)
+    edge = make_view(white, torch.tensor(3), torch.arange(40), replace(vary, outside="edge"))
+    assert black[:, :, 0].min() < 0.01
+    assert edge.min() > 0.999
+    # what lies inside is the same
+    inside = black > 0.999
+    assert inside.any()
+    assert torch.equal(edge[inside] > 0.999, black[inside] > 0.999)
+
+
 # ---- ranges, sizes, colours
 
 

@@ -21,7 +21,7 @@ from tests.methods.test_choices import CPU, Memory, Stop, run_stage
 
 N_KNOWN, N_NEW, EACH, SIZE = 3, 2, 40, 8
 TRUTH = torch.arange(N_KNOWN + N_NEW).repeat_interleave(EACH)
-CLUSTERING = [name for name, entry in OBJECTIVES.items() if entry.load().needs_number]
+CLUSTERING = [name for name, entry in OBJECTIVES.items() if entry and entry.load().needs_number]
 """Where images compete for clusters."""
 HIDDEN = (TRUTH < N_KNOWN) & (torch.arange(len(TRUTH)) % 3 == 0)
 

@@ -170,6 +170,37 @@ def test_what_cannot_work_is_refused_before_training(method: str, change: dict[s
         Pipeline(data(), replace(recipe(**change), method=method), NEW, 0, Mode.of("cpu"))
 
 
+def episodes(**changes: object) -> Recipe:
+    """Episodes over the known classes, and nothing after them."""
+    base = get_recipe("characters", "fast")
+    pretrain = replace(base.pretrain, epochs=4, episodes=8, ways=3, shots=3, queries=3, turns=False, augment=STILL)
+    return replace(base, pile="new", model=Model("small", width=4, size=SIDE), pretrain=pretrain, **changes)
+
+
+def test_without_an_objective_the_space_of_the_first_stages_is_grouped(tmp_path: Path) -> None:
+    job = Pipeline(data(), episodes(), NEW, 0, Mode.of("cpu"))
+    run = job.run(Run(tmp_path / "run"), truth=Truth(TRUTH, tuple("abcdef")))
+    assert {line["stage"] for line in run.metrics} == {"pretrain"}
+    assert run.summary["acc_new"] > 0.8
+    assert [stage.name for stage in plan(job.recipe, KNOWN)] == ["pretrain", "estimate", "features"]
+    # further images are put where the run put them
+    again = restore(run, Mode.of("cpu"))
+    assert set(again.net.heads) == {"known", "new"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "autonovel"}, "--joint.objective none leaves nothing that finds new classes; add --method scratch"),
+        ({"pretrain": replace(get_recipe("characters").pretrain, method="none")}, "nothing would be learned"),
+        ({"pretrain": replace(get_recipe("characters").pretrain, epochs=0)}, "nothing would be learned"),
+    ],
+)
+def test_without_an_objective_something_else_must_learn_and_group(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Pipeline(data(), replace(episodes(), **changes), NEW, 0, Mode.of("cpu"))
+
+
 class Told(Reporter):
     def __init__(self) -> None:
         self.messages: list[str] = []

@@ -129,7 +129,7 @@ def _reflect(position: Tensor, size: int) -> Tensor:
 
 
 def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -> Tensor:
-    """Scaled crops, flips, rotations, zooms and shifts in one bilinear sampling; black outside the image."""
+    """Scaled crops, flips, rotations, zooms and shifts in one bilinear sampling."""
     n, c, h, w = pixels.shape
     one, zero = pixels.new_ones(n), pixels.new_zeros(n)
     scale_x, scale_y, move_x, move_y = one, one, zero, zero
@@ -169,7 +169,8 @@ def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -
             (2 * _reflect((grid[..., i] + 1) * side / 2 - 0.5, side) + 1) / side - 1 for i, side in enumerate((w, h))
         )
         grid = torch.stack([x, y], -1)
-    return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    outside = {"black": "zeros", "edge": "border"}[settings.outside]
+    return F.grid_sample(pixels, grid, mode="bilinear", padding_mode=outside, align_corners=False)
 
 
 def part_sides(chance: Chance, settings: Augment) -> tuple[Tensor, Tensor]:

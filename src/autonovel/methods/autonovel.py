@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autonovel.errors import option
+from autonovel.errors import InputError, option
 from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.settings import Recipe
@@ -22,4 +22,9 @@ def first_stages(recipe: Recipe, n_known: int) -> list[Stage]:
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:
     """The first stages, then joint training."""
     objective = find(OBJECTIVES, recipe.joint.objective, option("joint.objective"))
+    if objective is None:
+        raise InputError(
+            f"{option('joint.objective', 'none')} leaves nothing that finds new classes; add {option('method', 'scratch')}, "
+            "which groups what the stages before have learned, or choose another objective."
+        )
     return [*first_stages(recipe, n_known), Stage("joint", objective)]

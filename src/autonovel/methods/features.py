@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import torch
 
+from autonovel.errors import InputError, option
 from autonovel.maths.answering import answer_from_features
 from autonovel.methods import autonovel
 from autonovel.methods.base import Look, Losses, Method, PileAnswer, Task
+from autonovel.methods.registry import OBJECTIVES, find
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.settings import Recipe, Training
@@ -72,8 +74,16 @@ def plan_after_training(recipe: Recipe, n_known: int) -> list[Stage]:
     """Trained on these images, answered in the space.
 
     An objective that makes no clusters learns the known classes itself and need not know the number of new ones, which is then
-    estimated from what it has learned.
+    estimated from what it has learned. Without an objective the first stages are all.
     """
+    if find(OBJECTIVES, recipe.joint.objective, option("joint.objective")) is None:
+        first = autonovel.first_stages(recipe, n_known)
+        if first == [ESTIMATE]:
+            raise InputError(
+                f"With {option('joint.objective', 'none')} nothing would be learned from these images; choose "
+                f"{option('pretrain.method')} or an objective."
+            )
+        return [*first, Stage("features", KnownSpace)]
     stages = autonovel.plan(recipe, n_known)
     *_, joint = stages
     if joint.method is not None and not joint.method.needs_number:

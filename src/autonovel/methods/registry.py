@@ -50,7 +50,8 @@ PRETRAINING: Mapping[str, Entry | None] = {
 }
 """What ``--pretrain.method`` takes."""
 
-OBJECTIVES: Mapping[str, Entry] = {
+OBJECTIVES: Mapping[str, Entry | None] = {
+    "none": None,
     "pairs": Entry(
         "pairs:Pairs",
         "the paper's: which two images belong together is read off their strongest features; classes may differ in size",
@@ -115,10 +116,17 @@ CHOICES: Mapping[str, Mapping[str, Entry | None]] = {
 """The settings that name a method, each with what it takes."""
 
 
+SKIPPED: Mapping[str, str] = {
+    "pretrain.method": "skip the stage",
+    "joint.objective": "skip the stage; method scratch groups what was learned before: many known classes of few images each",
+}
+"""What ``none`` means, by setting."""
+
+
 def described() -> dict[str, dict[str, str]]:
     """Every setting that chooses by name: what it takes, each with a line that says when to take it."""
     by_name = {
-        setting: {name: "skip the stage" if entry is None else entry.line for name, entry in entries.items()}
+        setting: {name: SKIPPED[setting] if entry is None else entry.line for name, entry in entries.items()}
         for setting, entries in CHOICES.items()
     }
     own = {"MODULE:FUNCTION": "a rule of your own, which takes an autonovel.pairs.PairInput"}
