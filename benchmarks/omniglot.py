@@ -154,7 +154,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--estimates", type=Path, help="results of an earlier run whose estimates are taken over")
     parser.add_argument("--stop-after", choices=("features", "estimates"), help="leave out the rest")
     parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)
-    parser.add_argument("--groups", action="store_true", help="also group the features as recipe characters does")
+    parser.add_argument(
+        "--groups", action="store_true", help="also group the features in the space that known characters teach"
+    )
     parser.add_argument("--numbers", choices=("both", "true", "estimated"), default="both", help="to train with")
     parser.add_argument("--epochs", type=int, nargs=3, help="pretrain, supervised, joint: to try the script")
     parser.add_argument("--drawings", type=int, help="only this many of each character: to try the script")
@@ -169,7 +171,8 @@ def main(arguments: list[str] | None = None) -> None:
         keep = np.flatnonzero(np.arange(len(images)) % 20 < args.drawings)
         images, truth = images.subset(keep), replace(truth, labels=truth.labels[keep])
     say(f"{len(images)} images read")
-    recipe = with_fields(with_epochs(get_recipe("omniglot", args.preset), args.epochs), combinations(args.set)[0])
+    [chosen] = combinations(args.set)  # one value each
+    recipe = with_fields(with_epochs(get_recipe("omniglot", args.preset), args.epochs), chosen)
     # the first half of a step is the same for all alphabets; the second would be compiled for every number of characters
     mode = replace(Mode.of(args.device), compile_from=0.0, compile_losses=False)
     alphabets = classes_by_alphabet(truth.class_names)
@@ -220,7 +223,7 @@ def main(arguments: list[str] | None = None) -> None:
     taught = features_of(start, stages[-1], recipe.model, shown, known, mode)
 
     def grouped(name: str) -> float:
-        """ACC of groups in the space that known characters teach, as recipe characters makes them."""
+        """ACC of groups in the space that known characters teach."""
         labelled = (taught["known"], images.labels[known["known"]])
         own, labels = (torch.from_numpy(part).to(mode.device) for part in labelled)
         pile = torch.from_numpy(features[stages[-1]][name]).to(mode.device)
@@ -282,7 +285,8 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
         if args.estimates:
             kept = [json.loads(line) for line in args.estimates.read_text().splitlines()]
-            same = [r for r in kept if (r["seed"], r["preset"]) == (args.seed, args.preset)]
+            wanted = (args.seed, args.preset, args.set)
+            same = [r for r in kept if (r["seed"], r["preset"], r.get("changed", [])) == wanted]
             estimates = {r["alphabet"]: lambda e=r["estimates"]: e for r in same}
         for name in args.alphabets if not args.estimates else ():
             uneven = thin_out(own_labels[name], args.seed, "sizes", name)

@@ -40,7 +40,8 @@ class Augment:
     shift: float = 0.0
     """The largest shift, as a share of the side; unlike pad it is not rounded to pixels."""
     outside: Literal["black", "edge"] = "black"
-    """What rotate, zoom and shift show beyond the image: black, or its nearest pixel, for drawings on white paper."""
+    """What rotate, zoom and shift show beyond the image: black, or its nearest pixel, for drawings on white paper. A shift by pad
+    alone is not concerned."""
     jitter: float = 0.0
     """The strength of random brightness, contrast and saturation; the hue turns by a quarter of it."""
     jitter_chance: float = 0.8
@@ -166,7 +167,8 @@ class Pretrain(Training):
     ways: int = 20
     """Classes of an episode, for prototypical."""
     shots: int = 5
-    """Images a class in an episode that make its prototype, for prototypical."""
+    """Images a class in an episode that make its prototype, for prototypical. Classes with fewer images than shots and queries
+    together take no part."""
     queries: int = 5
     """Images a class in an episode that are to be recognised, for prototypical."""
     episodes: int = 100

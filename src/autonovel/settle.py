@@ -205,8 +205,10 @@ def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
 
 def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Joint:
     joint, contrasts = recipe.joint, _contrasts(recipe)
-    if joint.objective == "none":
-        return joint
+    if (
+        joint.objective == "none"
+    ):  # a stage that there is not has settings all the same, but nobody needs to hear of them
+        notes = []
     if joint.batch == 0:
         batch = min(batch, CONTRAST_BATCH) if contrasts else batch
         joint = replace(joint, batch=batch)

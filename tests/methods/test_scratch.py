@@ -183,9 +183,14 @@ def test_without_an_objective_the_space_of_the_first_stages_is_grouped(tmp_path:
     assert {line["stage"] for line in run.metrics} == {"pretrain"}
     assert run.summary["acc_new"] > 0.8
     assert [stage.name for stage in plan(job.recipe, KNOWN)] == ["pretrain", "estimate", "features"]
-    # further images are put where the run put them
-    again = restore(run, Mode.of("cpu"))
-    assert set(again.net.heads) == {"known", "new"}
+    assert set(restore(run, Mode.of("cpu")).net.heads) == {"known", "new"}
+
+
+def test_what_a_recipe_leaves_open_is_settled_though_nothing_is_trained_jointly() -> None:
+    open_joint = get_recipe("folder").joint
+    settled = Pipeline(data(), episodes(joint=replace(open_joint, objective="none")), NEW, 0, Mode.of("cpu")).recipe
+    assert settled.joint.batch >= 2
+    assert settled.joint.lr > 0
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ POSSIBLE = 0.2
 ONE_CLASS = 0.15
 """Two clusters are one class where this share of the images of the smaller one could be in either."""
 
-PERHAPS_ONE_CLASS = 0.05
-"""With this share they may be halves of a class, or two classes that look alike: the shares of both have been seen up to here
-and from here on. Then that number of classes counts which makes them most equal in size."""
+TWO_CLASSES = 0.05
+"""Below this share they are two. In between, halves of a class and classes that look alike have both been seen; then the sizes
+decide. Also, with such a share between the two most different parts of the pile a head cannot tell classes apart at all."""
 
-UNLEARNED = 0.05
-"""With such a share of images between the two most different parts of the pile, a head cannot tell classes apart."""
+MORE_EVEN = 0.1
+"""By how much the unevenness of classes (standard deviation of their sizes over the mean) must fall for doubtful clusters to be
+merged. Without it, equal clusters in pairs would be: pairs of equals are as equal."""
 
 TIE = 1e-6
 """How much the likeness of probabilities counts beside the images between two clusters: only where those say nothing."""
@@ -85,23 +86,25 @@ def merging_order(probabilities: Tensor) -> list[Merge]:
 def number_left(order: Sequence[Merge], sizes: Tensor) -> int | None:
     """How many classes are left when clusters of these sizes (k,) are merged in this order as long as they are one class.
 
-    Where they may be, that number counts with which classes are most equal in size: training made the clusters equal, so
-    classes that it cut come in halves, and one that it did not cut stands out when it is merged with another.
+    Where that is doubtful, they are merged if it makes classes clearly more equal in size: training made the clusters equal, so
+    the halves of a class that it cut add up to a class like the others.
     None where the head cannot tell classes apart, or all would be one.
     """
-    if not order or order[-1].between >= UNLEARNED:
+    if not order or order[-1].between >= TWO_CLASSES:
         return None
     most, fewest = (
         len(order) + 1 - next(done for done, merge in enumerate(order) if merge.between < share)
-        for share in (ONE_CLASS, PERHAPS_ONE_CLASS)
+        for share in (ONE_CLASS, TWO_CLASSES)
     )
-    return min(range(fewest, most + 1), key=lambda left: _unevenness(order, sizes, left))
+    unevenness = {left: _unevenness(order, sizes, left) for left in range(fewest, most + 1)}
+    best = min(unevenness, key=lambda left: unevenness[left])
+    return best if unevenness[best] < unevenness[most] - MORE_EVEN else most
 
 
 def _unevenness(order: Sequence[Merge], sizes: Tensor, left: int) -> float:
-    """The standard deviation of the sizes of classes over their mean, when so many are left."""
-    classes = torch.zeros(len(order) + 1, dtype=torch.float64).index_add_(0, merged(order, left), sizes.double().cpu())
-    classes = classes[merged(order, left).unique()]
+    """The standard deviation of the sizes of classes over their mean, when this many are left."""
+    to = merged(order, left)
+    classes = torch.zeros(len(to), dtype=torch.float64).index_add_(0, to, sizes.double().cpu())[to.unique()]
     return float(classes.std(correction=0) / classes.mean().clamp(min=1e-12))
 
 

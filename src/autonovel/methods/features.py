@@ -80,8 +80,9 @@ def plan_after_training(recipe: Recipe, n_known: int) -> list[Stage]:
         first = autonovel.first_stages(recipe, n_known)
         if first == [ESTIMATE]:
             raise InputError(
-                f"With {option('joint.objective', 'none')} nothing would be learned from these images; choose "
-                f"{option('pretrain.method')} or an objective."
+                f"With {option('joint.objective', 'none')} nothing would be learned from these images: stages "
+                f"pretrain and supervised are left out too ({option('pretrain.method')}, {option('pretrain.epochs')}, "
+                f"{option('supervised.epochs')}). Switch one of them on, or choose an objective."
             )
         return [*first, Stage("features", KnownSpace)]
     stages = autonovel.plan(recipe, n_known)

@@ -118,7 +118,7 @@ CHOICES: Mapping[str, Mapping[str, Entry | None]] = {
 
 SKIPPED: Mapping[str, str] = {
     "pretrain.method": "skip the stage",
-    "joint.objective": "skip the stage; method scratch groups what was learned before: many known classes of few images each",
+    "joint.objective": "skip the stage; method scratch groups what was learned before: many known classes with few images",
 }
 """What ``none`` means, by setting."""
 

@@ -108,8 +108,9 @@ def deeper_classes(origin: str, sources: Sequence[Source]) -> list[str]:
     tops: dict[str, None] = {}
     deeper: dict[str, None] = {}
     for source in sources:
-        top, second, *rest = source.relative.replace(os.sep, "/").split("/")
-        if not rest:  # an image in the folder of its class
+        top, _, below = source.relative.replace(os.sep, "/").partition("/")
+        second, inside, _ = below.partition("/")
+        if not inside:  # an image in the folder of its class
             return []
         tops[top] = deeper[f"{top}/{second}"] = None
     if len(deeper) <= len(tops):
