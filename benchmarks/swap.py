@@ -6,7 +6,8 @@
 Each variant is a text of dotted settings; an empty one is the recipe as it is. The stages before joint training are trained
 once per seed and shared, or taken from ``--start-from RUN`` for all seeds. ``--sizes 5000,4000,3000,2000,500`` cuts the new
 classes down to such sizes. With ``--hide 2,3`` these known classes are hidden too and they alone are scored, so that settings
-can be compared without the labels of the classes to be discovered. ``--n-new K`` asks for another number of clusters than
+can be compared without the labels of the classes to be discovered; ``--known 0,1,2,3`` leaves the other known classes out, for
+a task with few classes out of many. ``--n-new K`` asks for another number of clusters than
 there are classes.
 
 Adds a line of JSON for each run: ACC, other answers from the same run beside it (k-means on its features, all heads together, the
@@ -22,7 +23,7 @@ import itertools
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def make_pile(args: argparse.Namespace) -> Pile:
     data, truth = load_benchmark(args.data, args.root, unverified=args.unverified)
     n_new = len(truth.class_names) - data.n_known
     if args.hide:
-        task = hide(data, args.hide, 0 if args.alone else n_new)
+        data, hidden = only(data, args.known or range(data.n_known), args.hide)
+        task = hide(data, hidden, 0 if args.alone else n_new)
         classes = np.full(len(task.data), UNKNOWN)
         classes[task.probe] = task.classes
         return Pile(task.data, classes[~task.data.is_labelled], task.n_new)
@@ -85,6 +87,18 @@ def make_pile(args: argparse.Namespace) -> Pile:
         keep[np.flatnonzero(truth.labels == data.n_known + place)[size:]] = False
     data, labels = data.subset(keep), truth.labels[keep]
     return Pile(data, labels[~data.is_labelled], n_new)
+
+
+def only(data: ImageSet, known: Sequence[int], hidden: Sequence[int]) -> tuple[ImageSet, list[int]]:
+    """The images without those of other known classes, and the new numbers of some classes."""
+    if missing := sorted(set(hidden) - set(known)):
+        raise InputError(f"--hide names {missing[0]}, which is not among the classes of --known; add it there.")
+    left = sorted(known)
+    number = np.full(data.n_known + 1, UNKNOWN)  # the last entry is for label -1
+    number[left] = np.arange(len(left))
+    kept = data.subset(np.isin(data.labels, [*left, UNKNOWN]))
+    names = tuple(data.class_names[c] for c in left)
+    return replace(kept, labels=number[kept.labels], class_names=names), number[list(hidden)].tolist()
 
 
 @dataclass(frozen=True)
@@ -274,6 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--recipe", default="best")
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--hide", type=numbers, help="known classes to hide and score instead of the new ones: 2,3")
+    parser.add_argument("--known", type=numbers, help="with --hide: only these known classes, hidden ones among them")
     parser.add_argument("--alone", action="store_true", help="with --hide: leave the images of the new classes out")
     parser.add_argument("--sizes", type=numbers, help="images of each new class: 5000,4000,3000,2000,500")
     parser.add_argument("--n-new", type=int, help="clusters to ask for, where that is not the number of classes")
@@ -296,6 +311,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         about = {"data": args.data, "recipe": f"{args.recipe}:{args.preset}", "variant": variant, "seed": seed}
         about |= {
             "hidden": args.hide,
+            "known": args.known,
+            "alone": args.alone,
             "wanted_sizes": args.sizes,
             "asked": args.n_new or pile.n_new,
             "run": str(args.work / name),

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.data.benchmarks.splits import load_benchmark
+from autonovel.errors import InputError
 from autonovel.runs.folder import load
 from autonovel.runs.merging import read_merging
 
@@ -50,6 +52,23 @@ def test_uneven_sizes_and_hidden_known_classes(small_cifar: Path, tmp_path: Path
         small_cifar, tmp_path / "c", "--variant", TINY, "--hide", "2,3", "--alone", "--keep", str(tmp_path / "k")
     )
     assert (len(alone["sizes"]), sum(alone["sizes"])) == (2, 20)
+    few = ["--known", "0,1,2,4", "--hide", "4,2", "--alone"]
+    [chosen] = lines_of(small_cifar, tmp_path / "d", "--variant", TINY, *few)
+    assert (len(chosen["sizes"]), sum(chosen["sizes"])) == (2, 20)
+    assert load(chosen["run"]).summary["n_known"] == 2
+    assert (chosen["known"], chosen["hidden"]) == ([0, 1, 2, 4], [4, 2])
+    with pytest.raises(InputError, match="--hide names 3, which is not among"):
+        lines_of(small_cifar, tmp_path / "e", "--known", "1,2,4", "--hide", "3,4")
+
+
+def test_some_known_classes_are_left_out_with_their_images_alone(small_cifar: Path) -> None:
+    data, truth = load_benchmark("cifar10", small_cifar, unverified=True)
+    kept, hidden = swap.only(data, [4, 1, 3], [3, 4])
+    assert kept.class_names == tuple(data.class_names[c] for c in (1, 3, 4))
+    assert hidden == [1, 2]
+    was = [data.class_names[label] for label in data.labels[np.isin(data.labels, [1, 3, 4])]]
+    assert [kept.class_names[label] for label in kept.labels if label >= 0] == was
+    assert (kept.labels < 0).sum() == (data.labels < 0).sum()
 
 
 def test_another_number_of_clusters_and_what_is_kept(small_cifar: Path, tmp_path: Path) -> None:
