@@ -147,7 +147,7 @@ def test_version_and_doctor(tmp_path: Path, call: Call, monkeypatch: pytest.Monk
         ("discover --data cifar10 --xyzzy 3", ["no flag --xyzzy;", "autonovel discover --help-all"]),
         ("demo --joint.epoch 3", ["no flag --joint.epoch (did you mean --joint.epochs?)"]),
         ("demo --method kmeens", ["--method is 'kmeens' (did you mean kmeans?); give auto, autonovel", "kmeans"]),
-        ("demo --joint.objective swop", ["--joint.objective is 'swop' (did you mean swap?); give pairs"]),
+        ("demo --joint.objective swop", ["--joint.objective is 'swop' (did you mean swap?); give none, pairs"]),
         ("demo --joint.epochs ten", ["--joint.epochs is 'ten'; give a whole number."]),
         ("demo elsewhere", ["'elsewhere' is one word too many"]),
         ("discover", ["Give a folder of labelled and one of unlabelled images", "--data NAME"]),
@@ -254,7 +254,13 @@ def test_an_interrupt_that_became_another_error_on_its_way_is_one_all_the_same(
         raise error
 
     monkeypatch.setattr(Doctor, "do", stop)
-    assert call("doctor") == (130, "", "autonovel: Interrupted.\n")
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # tests that a shell runs in the background ignore it
+    try:
+        assert call("doctor") == (130, "", "autonovel: Interrupted.\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_stays_ignored_where_it_was(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
