@@ -285,8 +285,8 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
         if args.estimates:
             kept = [json.loads(line) for line in args.estimates.read_text().splitlines()]
-            wanted = (args.seed, args.preset, args.set)
-            same = [r for r in kept if (r["seed"], r["preset"], r.get("changed", [])) == wanted]
+            this_run = (args.seed, args.preset, args.set)
+            same = [r for r in kept if (r["seed"], r["preset"], r.get("changed", [])) == this_run]
             estimates = {r["alphabet"]: lambda e=r["estimates"]: e for r in same}
         for name in args.alphabets if not args.estimates else ():
             uneven = thin_out(own_labels[name], args.seed, "sizes", name)
