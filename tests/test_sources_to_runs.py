@@ -260,6 +260,27 @@ def test_families_of_classes_are_held_out_together() -> None:
         plan_probes(replace(data, class_names=tuple(n.replace("Latin", "Thai") for n in names)), settings, 0, "labels")
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_random_probe_classes_are_whole_families(seed: int) -> None:
+    images, labels = striped(24, 4)
+    names = [f"family {c // 4}/kind {c:02d}" for c in range(24)]
+    data = ImageSet.from_arrays(images, labels, class_names=names)
+    plan = plan_probes(data, get_recipe("characters").estimate, seed, "labels")
+    probes = np.unique(data.labels[plan.index])
+    assert len(probes) in (4, 8)  # a quarter of them are six
+    assert all(count == 4 for count in np.unique(probes // 4, return_counts=True)[1])
+    assert plan.train_families is not None
+    left = np.setdiff1d(np.arange(24), probes)
+    assert plan.train_families.tolist() == (left // 4).tolist()
+
+
+def test_where_a_family_is_most_of_the_classes_probes_are_single_ones() -> None:
+    images, labels = striped(16, 4)
+    data = ImageSet.from_arrays(images, labels, class_names=[f"{'a' if c else 'b'}/kind {c:02d}" for c in range(16)])
+    plan = plan_probes(data, get_recipe("characters").estimate, 0, "labels")
+    assert len(np.unique(data.labels[plan.index])) == 4
+
+
 def test_small_families_of_classes_are_one_probe_set() -> None:
     images, labels = striped(16, 4)
     data = ImageSet.from_arrays(images, labels, class_names=[f"family {c // 2}/kind {c:02d}" for c in range(16)])

@@ -1,14 +1,17 @@
 """Methods and networks of the tests' tiny recipes."""
 
+import numpy as np
+
 from autonovel.methods.base import Method, Task
 from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.settings import Recipe
 
 
-def pretraining(recipe: Recipe) -> Method:
-    """The method of the recipe's first stage."""
-    return find(PRETRAINING, recipe.pretrain.method, "--pretrain.method")(Task(recipe))
+def pretraining(recipe: Recipe, families: list[int] | None = None) -> Method:
+    """The method of the recipe's first stage, for classes of these families."""
+    task = Task(recipe, families=None if families is None else np.array(families))
+    return find(PRETRAINING, recipe.pretrain.method, "--pretrain.method")(task)
 
 
 def known_classes(recipe: Recipe, n_known: int) -> Method:

@@ -56,7 +56,7 @@ class Job:
 
     def task(self, n_new: int | None, recipe: Recipe | None = None) -> Task:
         """The task of a method that looks for this many new classes, with this recipe or another one."""
-        return Task(recipe or self.recipe, self.data.n_known, n_new or 0, len(self.data))
+        return Task(recipe or self.recipe, self.data.n_known, n_new or 0, len(self.data), self.data.families)
 
     def new_net(self, number: int = 1) -> Net:
         """The first, second, ... network with its first weights and without heads."""

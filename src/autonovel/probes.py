@@ -29,6 +29,7 @@ class ProbePlan:
         trains: whether features must be trained for it, on the known classes that are not probes.
         n_train: how many classes train.
         train_labels: labels (n,) with only those classes, numbered from 0.
+        train_families: the family of each of those classes, or None where there are no families.
         index: the images of the probe classes.
         groups: the family of each probe image, or None where there are no families, or only small ones.
     """
@@ -36,6 +37,7 @@ class ProbePlan:
     trains: bool
     n_train: int
     train_labels: npt.NDArray[np.int64]
+    train_families: npt.NDArray[np.int64] | None
     index: npt.NDArray[np.int64]
     groups: npt.NDArray[np.int64] | None
 
@@ -47,8 +49,8 @@ def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None)
     With enough known classes a share of them is held out of supervised training. With few, features that have seen no labels
     serve, and all known classes are probes. With few and no such features there are no probes.
     """
-    families = _families(data.class_names)
-    probes = np.arange(data.n_known) if seen == "frozen" else _choose(data, settings, families, seed)
+    families = data.families
+    probes = np.arange(data.n_known) if seen == "frozen" else _choose(data, settings, seed)
     if seen != "frozen" and (len(probes) < MIN_PROBE_CLASSES or data.n_known - len(probes) < 2):
         probes = np.arange(data.n_known if seen == "images" else 0, dtype=np.int64)
     trained = np.setdiff1d(np.arange(data.n_known), probes)
@@ -59,6 +61,7 @@ def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None)
         trains=seen not in ("labels", "frozen") and len(trained) >= 2,
         n_train=len(trained),
         train_labels=number[data.labels],
+        train_families=None if families is None else families[trained],
         index=index,
         groups=None if families is None or not _large(families[probes]) else families[data.labels[index]],
     )
@@ -128,27 +131,35 @@ def _ask_judges(
     return ClassEstimate(count.n_new, count.interval, count.curve, "judges", answers, note=note, second=count.second)
 
 
-def _families(class_names: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
-    """The family of every class where all names have the form FAMILY/NAME and there are several families."""
-    heads = [name.partition("/")[0] for name in class_names if "/" in name]
-    if len(heads) < len(class_names) or len(set(heads)) < 2:
-        return None
-    return np.unique(heads, return_inverse=True)[1].astype(np.int64)
-
-
 def _large(families: npt.NDArray[np.int64]) -> bool:
     """Whether some family has enough of the probe classes to be a probe set of its own."""
     return bool(np.bincount(families).max(initial=0) >= MIN_PROBE_CLASSES)
 
 
-def _choose(
-    data: ImageSet, settings: Estimate, families: npt.NDArray[np.int64] | None, seed: int
-) -> npt.NDArray[np.int64]:
+def _choose(data: ImageSet, settings: Estimate, seed: int) -> npt.NDArray[np.int64]:
     if settings.probe_families:
         chosen = [i for i, name in enumerate(data.class_names) if name.partition("/")[0] in settings.probe_families]
         if not chosen:
             raise InputError(f"No known class belongs to the probe families {', '.join(settings.probe_families)}.")
         return np.array(chosen, dtype=np.int64)
-    wanted = round(settings.probe_share * data.n_known)
+    wanted = max(round(settings.probe_share * data.n_known), min(MIN_PROBE_CLASSES, data.n_known))
+    whole = _whole_families(data.families, wanted, seed)
+    if len(whole):
+        return whole
     order = torch.randperm(data.n_known, generator=host_generator(seed, "probes")).numpy()
-    return np.sort(order[: max(wanted, min(MIN_PROBE_CLASSES, data.n_known))])
+    return np.sort(order[:wanted])
+
+
+def _whole_families(families: npt.NDArray[np.int64] | None, wanted: int, seed: int) -> npt.NDArray[np.int64]:
+    """About as many classes as wanted, whole families of them; none where families are too large or there are none.
+
+    New classes come as a family of which training has seen nothing, and so must the probes.
+    """
+    if families is None:
+        return np.zeros(0, np.int64)
+    sizes, chosen, count = np.bincount(families), [], 0
+    for family in torch.randperm(len(sizes), generator=host_generator(seed, "probe families")).tolist():
+        if count < wanted and count + sizes[family] <= 1.5 * wanted:
+            chosen.append(family)
+            count += sizes[family]
+    return np.flatnonzero(np.isin(families, chosen)) if count >= wanted / 2 else np.zeros(0, np.int64)

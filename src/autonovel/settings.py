@@ -176,6 +176,9 @@ class Pretrain(Training):
     turns: bool = False
     """Each quarter turn of a class is a class of its own, which makes four times as many, for prototypical. For characters and
     other images in which up and down mean something."""
+    families: float = 0.0
+    """Share of the episodes that take their classes from as few families as possible, for prototypical, where class names have
+    the form FAMILY/NAME. For piles that are one family: an alphabet, a genus."""
     contrast: Contrast = Contrast()
     """Settings of simclr, moco and moco-v2."""
 
@@ -200,7 +203,7 @@ class Estimate:
     none is."""
 
     probe_families: tuple[str, ...] = ()
-    """Families of known classes to leave out instead of a random share, where class names have the form FAMILY/NAME."""
+    """Families of known classes to leave out, where class names have the form FAMILY/NAME; random ones when left empty."""
     splits: int = 5
     """How many splits of the probe classes (or resamplings of the points) give the estimate and its interval."""
     restarts: int = 10
@@ -259,6 +262,9 @@ class Swap:
     """Extra heads have this many times as many clusters (parts, where a class has several); 0: no such heads."""
     views: int = 2
     """Full-size views of each image; each predicts the targets of the others."""
+    known_once: bool = False
+    """Each view shows other labelled images, and the same unlabelled ones: for a label two views of one image teach less than two
+    images. Half of each batch is then unlabelled, or what known_per_batch leaves."""
     small_views: int = 0
     """Small views, which predict but give no targets."""
     small_size: int = 18

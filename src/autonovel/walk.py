@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -172,11 +173,12 @@ class Walk:
     def _do(self, stage: Stage, net: Net, number: int = 1) -> None:
         """Train a stage of the first, second, ... network, or read what it left."""
         assert stage.method is not None
-        method = stage.method(self.job.task(self.n_new))
-        images = self.images
-        if stage in before_estimate(self.stages) and method.sees != "images" and self.n_new is None:
+        task, images = self.job.task(self.n_new), self.images
+        if stage in before_estimate(self.stages) and stage.method.sees != "images" and self.n_new is None:
             # the estimate learns what a class looks like from classes that this stage does not see
-            images = images.relabelled(self._probes().train_labels)
+            probes = self._probes()
+            task, images = replace(task, families=probes.train_families), images.relabelled(probes.train_labels)
+        method = stage.method(task)
         seconds = self._train(numbered(stage.name, number), method, net, images)
         self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + seconds
 
@@ -251,7 +253,8 @@ class Walk:
             source.load_state_dict({k: v for k, v in net.state_dict().items() if not k.startswith("heads.")})
             for stage in self.stages[self.stages.index(ESTIMATE) :]:
                 if stage.method is not None and stage.method.sees == "labels":
-                    method = stage.method(Task(self.recipe, probes.n_train, n_images=len(self.data)))
+                    task = Task(self.recipe, probes.n_train, 0, len(self.data), probes.train_families)
+                    method = stage.method(task)
                     images = self.images.relabelled(probes.train_labels)
                     spent += self._train(f"{stage.name}-probe", method, source, images)
         started = time.perf_counter()

@@ -407,6 +407,62 @@ def test_with_turns_all_images_of_a_class_are_turned_alike() -> None:
     assert torch.equal(method.views(part, torch.tensor(3))[0], method.views(batch, torch.tensor(3))[0][4:9])
 
 
+def test_episodes_take_one_family_after_the_other() -> None:
+    settings = Pretrain(method="prototypical", ways=4, shots=1, queries=1, episodes=60, families=1.0)
+    families = [0, 1, 0, 1, 2, 0, 2, 0]  # of classes 0 to 7, of which 4 has too few images
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 7])
+    large, small = {0, 2, 5, 7}, ({1, 3}, {6})
+    order = pretraining(Recipe(pretrain=settings), families).order(labels, 0)
+    seen = set()
+    for row in labels[order[:, ::2]].tolist():
+        assert len(set(row)) == 4
+        begun = [families[c] for c in row]
+        assert sorted(range(4), key=lambda i: begun.index(begun[i])) == [0, 1, 2, 3]  # nobody comes back to a family
+        for family in ({0, 2, 5, 7}, *small):
+            whole = family <= set(row)
+            assert whole or not family & set(row) or families[row[-1]] in {families[c] for c in family}
+        seen.add(tuple(sorted(set(row) & large)))
+    assert (0, 2, 5, 7) in seen  # a single family
+    assert len(seen) > 3  # a part of it, after the others
+    rows = labels[pretraining(Recipe(pretrain=replace(settings, families=0.5)), families).order(labels, 0)[:, ::2]]
+    alone = [set(row) == large for row in rows.tolist()]
+    assert 0 < sum(alone) < sum(set(row) == large for row in labels[order[:, ::2]].tolist())
+
+
+def test_classes_without_families_make_the_same_episodes_whatever_the_share() -> None:
+    settings = Pretrain(method="prototypical", ways=3, shots=1, queries=1, episodes=5)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    orders = [pretraining(Recipe(pretrain=replace(settings, families=share))).order(labels, 0) for share in (0.0, 1.0)]
+    assert torch.equal(*orders)
+    known = pretraining(Recipe(pretrain=settings), [0, 0, 1, 1]).order(labels, 0)
+    assert torch.equal(known, orders[0])
+
+
+def test_classes_of_a_family_are_turned_alike() -> None:
+    settings = Pretrain(
+        method="prototypical", ways=3, shots=1, queries=1, turns=True, families=1.0, augment=Augment("none", flip=False)
+    )
+    method = pretraining(Recipe(pretrain=settings), [0, 1, 0])
+    batch = batch_of(torch.tensor([0, 0, 1, 1, 2, 2]))
+    plain = to_float(batch.images)
+    differ = 0
+    for step in range(20):
+        [view] = method.views(batch, torch.tensor(step))
+        turns = [
+            [r for r in range(4) if torch.equal(v, torch.rot90(p, r, (1, 2)))] for v, p in zip(view, plain, strict=True)
+        ]
+        assert turns[0] == turns[1] == turns[4] == turns[5]
+        assert turns[2] == turns[3]
+        differ += turns[0] != turns[2]
+    assert 5 < differ < 20
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_share_of_episodes_is_a_share(share: float) -> None:
+    with pytest.raises(InputError, match="lie between 0 and 1"):
+        pretraining(Recipe(pretrain=Pretrain(method="prototypical", families=share))).check((8, 8, 1))
+
+
 def test_turned_images_must_be_square() -> None:
     method = pretraining(Recipe(pretrain=Pretrain(method="prototypical", turns=True)))
     with pytest.raises(InputError, match="square"):

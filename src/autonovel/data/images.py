@@ -94,6 +94,14 @@ class ImageSet:
         return np.asarray(self.labels != UNKNOWN)
 
     @property
+    def families(self) -> npt.NDArray[np.int64] | None:
+        """The family of every known class, where all their names have the form FAMILY/NAME and there are several families."""
+        heads = [name.partition("/")[0] for name in self.class_names if "/" in name]
+        if len(heads) < self.n_known or len(set(heads)) < 2:
+            return None
+        return np.unique(heads, return_inverse=True)[1].astype(np.int64)
+
+    @property
     def channels(self) -> int:
         """1 for grey images, 3 for colour."""
         return int(self.images.shape[3])

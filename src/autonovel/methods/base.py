@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -28,12 +30,14 @@ class Task:
         n_known: how many classes are labelled.
         n_new: how many are to be found; 0 for a method that does not need to know.
         n_images: how many images there are, labelled and not.
+        families: the family of each known class, where they have such.
     """
 
     recipe: Recipe
     n_known: int = 0
     n_new: int = 0
     n_images: int = 0
+    families: npt.NDArray[np.int64] | None = None
 
 
 class Seen(NamedTuple):
