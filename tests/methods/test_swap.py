@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from autonovel.chance import seeded
+from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch
 from autonovel.errors import InputError
 from autonovel.maths.losses import balanced_targets, relaxed_targets
@@ -262,6 +263,71 @@ def test_parts_that_the_same_images_could_be_in_become_one_class() -> None:
     assert head.together.sum(2).eq(1).all()
     assert [len(set(group[pair].tolist())) for pair in pairs] == [1] * 4
     assert set(group.tolist()) == set(range(N_NEW))
+
+
+# ---- labelled images that are shown once
+
+ONCE = torch.tensor([0, 1, 2, -1, -1, 2, 0, 0, -1, -1])  # the rows of one view, then those of the other
+
+
+def once_batch(seed: int = 0) -> Batch:
+    """Both views have the same unlabelled images, each has labelled ones of its own."""
+    batch = batch_of(ONCE, seed)
+    rows = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 3, 4])
+    index = batch.index[rows]
+    return Batch(batch.images[rows], ONCE, index, index)
+
+
+def test_a_labelled_image_may_be_shown_in_one_view_only() -> None:
+    net, method = prepared(known_once=True)
+    batch = once_batch()
+    views = method.views(batch, KEY)
+    assert [len(view) for view in views] == [5, 5]
+    for own, number in zip(views, (0, 1), strict=True):  # varied as any view of these images would be
+        half = slice(5 * number, 5 * number + 5)
+        alone = make_view(batch.images[half], KEY, batch.index[half], method.settings.augment, view=number)
+        torch.testing.assert_close(own, alone)
+    features = net.features_of(net.through_frozen(views))
+    known = net.head_of("known", features)
+    found = losses_of(method, net, batch, KEY, torch.tensor(1.0))
+    labels = ONCE.chunk(2)
+    for kind in ("new", "over"):
+        scores = net.head_of(kind, features)
+        targets = [
+            balanced_targets(s.detach() * net.settings.temperature, of < 0, epsilon=0.05, iterations=3)
+            for s, of in zip(scores, labels, strict=True)
+        ]
+        for head in range(2):
+            rows = []
+            for mine, theirs in ((0, 1), (1, 0)):
+                log_p = torch.cat([known[mine], scores[mine][head]], 1).log_softmax(1)
+                for i, label in enumerate(labels[mine].tolist()):
+                    goal = log_p[i, label] if label >= 0 else (targets[theirs][head, i] * log_p[i, N_KNOWN:]).sum()
+                    rows.append(-float(goal))
+            assert found[kind][head].item() == pytest.approx(sum(rows) / len(rows) / 2 / 2, rel=1e-4)
+
+
+def test_with_labelled_images_shown_once_all_settings_work_together() -> None:
+    every = {"queue": 12, "prior_rate": 0.1, "mean_entropy": 0.1, "divergence": 0.1, "view_divergence": 0.1}
+    net, method = prepared(known_once=True, small_views=2, small_size=6, **every)
+    found = losses_of(method, net, once_batch(), KEY, torch.tensor(1.0))
+    assert all(loss.isfinite().all() for loss in found.values())
+    assert method.get_buffer("written_new") == 2
+    sum(loss.sum() for loss in found.values()).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
+
+
+def test_without_known_classes_there_is_nothing_to_show_once() -> None:
+    orders = [prepared(n_known=0, known_once=once)[1].order(ONLY_NEW, 0) for once in (False, True)]
+    assert torch.equal(*orders)
+
+
+def test_several_processes_cannot_show_labelled_images_once() -> None:
+    _, method = prepared(known_once=True)
+    batch = once_batch()
+    part = batch._replace(images=batch.images[:5], index=batch.index[:5])
+    with pytest.raises(InputError, match=r"--joint\.swap\.known-once works in one process"):
+        method.views(part, KEY)
 
 
 # ---- groups of the features in place of clusters

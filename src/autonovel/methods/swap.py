@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.data.augment import make_views
-from autonovel.data.loader import Batch
+from autonovel.data.augment import make_view, make_views
+from autonovel.data.loader import Batch, paired
 from autonovel.errors import InputError, option
 from autonovel.maths.cluster_graph import merged, merging_order
 from autonovel.maths.contrastive import is_filled, push
@@ -33,7 +33,7 @@ from autonovel.methods.joint import JointObjective
 from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
-from autonovel.settings import Augment, rise
+from autonovel.settings import Augment, Swap, rise
 
 _LIMITS: Limits = (
     ("parts", 1, math.inf, "be at least 1"),
@@ -162,13 +162,42 @@ class Swapped(JointObjective):
             free &= self.taken_for.cpu() < 0
         return torch.nonzero(free).flatten()
 
+    @property
+    def _shows_known_once(self) -> bool:
+        return self.settings.swap.known_once and self._n_known > 0
+
+    def order(self, labels: Tensor, *key: object) -> Tensor:
+        """As other objectives have it; where labelled images are shown once, the rows of one view and then of the other."""
+        if not self._shows_known_once:
+            return super().order(labels, *key)
+        s = self.settings
+        labelled, unlabelled = torch.nonzero(labels >= 0).flatten(), torch.nonzero(labels < 0).flatten()
+        return paired(labelled, unlabelled, s.batch, s.known_per_batch or s.batch // 2, *key)
+
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Those in full size, then the small ones."""
         s, swap = self.settings, self.settings.swap
         full, small = range(swap.views), range(swap.views, swap.views + swap.small_views)
+        part = _part_of(s.augment, swap.small_area)
+        if self._shows_known_once:
+            if len(batch.index) != len(batch.whole_index):
+                raise InputError(
+                    f"{option('joint.swap.known_once', True)} works in one process; start a single one, or leave it out."
+                )
+            rows = (_taking_turns(whole, swap) for whole in (batch.images, batch.index))
+            return [
+                make_view(
+                    images,
+                    key,
+                    index,
+                    s.augment if view in full else part,
+                    view=view,
+                    size=None if view in full else swap.small_size,
+                )
+                for view, (images, index) in enumerate(zip(*rows, strict=True))
+            ]
         views = make_views(batch.images, key, batch.index, s.augment, views=full)
         if small:
-            part = _part_of(s.augment, swap.small_area)
             views += make_views(batch.images, key, batch.index, part, views=small, size=swap.small_size)
         return views
 
@@ -183,21 +212,23 @@ class Swapped(JointObjective):
         known = net.head_of("known", features) if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
         labels = self.labels_of(seen)
-        is_labelled = labels >= 0
+        # by view: where labelled images are shown once, these have other ones
+        given = _taking_turns(labels, swap) if self._shows_known_once else [labels] * len(features)
+        is_new = [of_view < 0 for of_view in given]
         losses: dict[str, Tensor] = {}
         entropy, divergence, between = (seen.views[0].new_zeros(()) for _ in range(3))
         for kind in kinds:
             scores = net.head_of(kind, features)
             log_p = [logits.log_softmax(2) for logits in _joined(known, scores)]
-            found = self._targets(kind, scores, ~is_labelled)
-            losses[kind] = self._swapped(log_p, found, labels) / len(kinds)
+            found = self._targets(kind, scores, is_new)
+            losses[kind] = self._swapped(log_p, found, given) / len(kinds)
             if swap.mean_entropy:
-                entropy = entropy + self._entropy(scores, ~is_labelled) / len(kinds)
+                entropy = entropy + self._entropy(scores, is_new) / len(kinds)
             if swap.divergence and known is not None:
-                divergence = divergence + self._apart(log_p, is_labelled) / len(kinds)
+                divergence = divergence + self._apart(log_p, is_new) / len(kinds)
             if swap.view_divergence:
-                between = between + self._between_views(log_p) / len(kinds)
-            self._remember(kind, scores, ~is_labelled)
+                between = between + self._between_views(log_p, is_new) / len(kinds)
+            self._remember(kind, scores, is_new)
         if swap.mean_entropy:
             losses["mean_entropy"] = swap.mean_entropy * entropy
         if swap.divergence and known is not None:
@@ -206,29 +237,25 @@ class Swapped(JointObjective):
             losses["view_divergence"] = swap.view_divergence * ramp * between
         return losses
 
-    def _swapped(self, log_p: list[Tensor], found: list[Tensor], labels: Tensor) -> Tensor:
-        """Cross-entropy of each view against the targets of the other full-size views, by head: (heads,)."""
+    def _swapped(self, log_p: list[Tensor], found: list[Tensor], labels: list[Tensor]) -> Tensor:
+        """Cross-entropy of each view against its labels and the targets of the other full-size views, by head: (heads,)."""
         heads, _, clusters = found[0].shape
-        is_labelled, n_known = labels >= 0, log_p[0].shape[2] - clusters
-        if n_known:
-            given = F.one_hot(torch.where(is_labelled, labels, 0), n_known).float() * is_labelled[:, None]
-        else:
-            given = found[0].new_zeros(len(labels), 0)
+        given = [_one_hot(of_view, log_p[0].shape[2] - clusters) for of_view in labels]
         total, count = log_p[0].new_zeros(heads), 0
         for v, assigned in enumerate(found):
-            target = torch.cat([given.expand(heads, -1, -1), assigned], 2)
             for w in range(len(log_p)):
                 if w != v:
+                    target = torch.cat([given[w].expand(heads, -1, -1), assigned], 2)
                     total = total - (target * log_p[w]).sum(2).mean(1)
                     count += 1
         return total / count / heads
 
-    def _targets(self, kind: str, scores: list[Tensor], mask: Tensor) -> list[Tensor]:
+    def _targets(self, kind: str, scores: list[Tensor], is_new: list[Tensor]) -> list[Tensor]:
         """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
         swap = self.settings.swap
         prior = self.get_buffer(f"prior_{kind}") if self._estimates_sizes(kind) else None
         found = []
-        for view in scores[: swap.views]:
+        for view, mask in zip(scores[: swap.views], is_new, strict=False):
             cosines, rows = self._cosines(view), mask
             if swap.queue:
                 past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
@@ -250,35 +277,38 @@ class Swapped(JointObjective):
     def _cosines(self, scores: Tensor) -> Tensor:
         return scores.detach() * self._model.temperature
 
-    def _entropy(self, scores: list[Tensor], mask: Tensor) -> Tensor:
+    def _entropy(self, scores: list[Tensor], is_new: list[Tensor]) -> Tensor:
         """How far the mean prediction of the full-size views is from using all clusters equally."""
-        full = scores[: self.settings.swap.views]
-        return torch.stack([mean_entropy_loss(view.softmax(2), mask) for view in full]).mean()
+        full = zip(scores[: self.settings.swap.views], is_new, strict=False)
+        return torch.stack([mean_entropy_loss(view.softmax(2), mask) for view, mask in full]).mean()
 
-    def _apart(self, log_p: list[Tensor], is_labelled: Tensor) -> Tensor:
+    def _apart(self, log_p: list[Tensor], is_new: list[Tensor]) -> Tensor:
         """How far apart the predictions of labelled and unlabelled images are, in the mean over views and heads."""
         swap = self.settings.swap
         bound = -swap.divergence_bound or math.inf
         apart = set_divergence if swap.divergence_form == "whole" else crossed_entropy
-        return torch.stack([apart(view, is_labelled, ~is_labelled, bound=bound) for view in log_p]).mean()
+        return torch.stack(
+            [apart(view, ~mask, mask, bound=bound) for view, mask in zip(log_p, is_new, strict=True)]
+        ).mean()
 
-    def _between_views(self, log_p: list[Tensor]) -> Tensor:
+    def _between_views(self, log_p: list[Tensor], is_new: list[Tensor]) -> Tensor:
         """How far the full-size views of an image differ in what they predict, in the mean over images and heads."""
         full = log_p[: self.settings.swap.views]
-        every = torch.ones(full[0].shape[1], dtype=torch.bool, device=full[0].device)
+        # labelled rows of two views may show different images
+        every = is_new[0] if self._shows_known_once else torch.ones_like(is_new[0])
         return torch.stack([view_divergence(a, b, every) for a, b in itertools.combinations(full, 2)]).mean()
 
     @torch.no_grad()
-    def _remember(self, kind: str, scores: list[Tensor], mask: Tensor) -> None:
+    def _remember(self, kind: str, scores: list[Tensor], is_new: list[Tensor]) -> None:
         """Move the estimate of the cluster sizes, and put the scores of the unlabelled rows (first view) into the queue."""
         swap = self.settings.swap
         if swap.prior_rate:
             prior = self.get_buffer(f"prior_{kind}")
             said = torch.stack([view.softmax(2) for view in scores[: swap.views]]).mean(0)
-            prior.copy_(moved_prior(prior, said, mask, swap.prior_rate))
+            prior.copy_(moved_prior(prior, said, is_new[0], swap.prior_rate))
         if swap.queue:
             past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
-            rows, count = push(past, written, self._cosines(scores[0]).transpose(0, 1), mask)
+            rows, count = push(past, written, self._cosines(scores[0]).transpose(0, 1), is_new[0])
             past.copy_(rows)
             written.copy_(count)
 
@@ -304,6 +334,21 @@ def _joined(known: list[Tensor] | None, scores: list[Tensor]) -> list[Tensor]:
     if known is None:
         return scores
     return [torch.cat([k.expand(len(s), -1, -1), s], 2) for k, s in zip(known, scores, strict=True)]
+
+
+def _one_hot(labels: Tensor, classes: int) -> Tensor:
+    """Float32 (n, classes), rows of zeros where there is no label."""
+    if not classes:
+        return torch.zeros(len(labels), 0, device=labels.device)
+    is_labelled = labels >= 0
+    return F.one_hot(torch.where(is_labelled, labels, 0), classes).float() * is_labelled[:, None]
+
+
+def _taking_turns(rows: Tensor, swap: Swap) -> list[Tensor]:
+    """For each view, one half of the rows or the other."""
+    n = len(rows) // 2
+    halves = rows[:n], rows[n : 2 * n]
+    return [halves[view % 2] for view in range(swap.views + swap.small_views)]
 
 
 def _some(index: Tensor) -> Tensor:
