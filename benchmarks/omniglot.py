@@ -6,7 +6,8 @@ The first stages see labelled images alone, so they are trained once, and once m
 estimate learns. Every alphabet then gets its number of characters
 estimated (Algorithm 1 as in the text and as the authors ran it; calibrated, also with uneven classes), and is trained
 jointly with all known characters twice: with the true number and with the estimate of the recipe. Estimates are made in
-processes on the CPU while the GPU trains. Adds a line per alphabet to results/omniglot.jsonl and prints the table.
+processes on the CPU while the GPU trains. Recipe `characters` has no joint training: there both answers are groups in the space
+that known characters teach. Adds a line per alphabet to results/omniglot.jsonl and prints the table.
 """
 
 from __future__ import annotations
@@ -137,12 +138,24 @@ def kmeans_accuracy(features: Any, labels: Any, seed: int, mode: Mode) -> float:
     return cluster_accuracy(labels, found)
 
 
+def grouped_accuracy(known: Any, labels: Any, pile: Any, truth: Any, k: int, seed: int, mode: Mode) -> float:
+    """ACC of `k` groups of the features `pile`, in the space that features of known characters teach."""
+    number = np.unique(labels, return_inverse=True)[1]
+    own, numbers, points = (torch.from_numpy(part).to(mode.device) for part in (known, number, pile))
+    with not_captured(mode.device):
+        found = answer_from_features(
+            own, numbers, points, k, pile_kind="new", check_number=False, trained=True, seed=seed
+        )
+    return cluster_accuracy(truth, found.labels.cpu().numpy())
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path("results/omniglot.jsonl"))
     parser.add_argument("--commit", default="")
+    parser.add_argument("--recipe", default="omniglot", choices=("omniglot", "characters"))
     parser.add_argument("--preset", default="reference", help="of the recipe that trains")
     parser.add_argument("--set", nargs="+", default=[], metavar="PATH=V", help="fields of that recipe")
     parser.add_argument("--seed", type=int, default=0)
@@ -172,7 +185,9 @@ def main(arguments: list[str] | None = None) -> None:
         images, truth = images.subset(keep), replace(truth, labels=truth.labels[keep])
     say(f"{len(images)} images read")
     [chosen] = combinations(args.set)  # one value each
-    recipe = with_fields(with_epochs(get_recipe("omniglot", args.preset), args.epochs), chosen)
+    recipe = with_fields(with_epochs(get_recipe(args.recipe, args.preset), args.epochs), chosen)
+    recipe = replace(recipe, estimate=replace(recipe.estimate, probe_families=PROBE_ALPHABETS))
+    joint = recipe.joint.objective != "none"
     # the first half of a step is the same for all alphabets; the second would be compiled for every number of characters
     mode = replace(Mode.of(args.device), compile_from=0.0, compile_losses=False)
     alphabets = classes_by_alphabet(truth.class_names)
@@ -219,26 +234,19 @@ def main(arguments: list[str] | None = None) -> None:
             say(f"FAILED {name}\n{traceback.format_exc()}")
             return None
 
-    known = {"known": np.flatnonzero(images.is_labelled)} if args.groups else {}
-    taught = features_of(start, stages[-1], recipe.model, shown, known, mode)
+    known = {"known": np.flatnonzero(images.is_labelled)} if args.groups or not joint else {}
+    labels = images.labels[images.is_labelled]
+    # a run that estimates the number has no other network than the one that left alphabets out
+    taught = {
+        "start": (features_of(start, stages[-1], recipe.model, shown, known, mode), features[stages[-1]]),
+        "counting": (features_of(counting, "pretrain", recipe.model, shown, known, mode), counted),
+    }
 
-    def grouped(name: str) -> float:
-        """ACC of groups in the space that known characters teach."""
-        labelled = (taught["known"], images.labels[known["known"]])
-        own, labels = (torch.from_numpy(part).to(mode.device) for part in labelled)
-        pile = torch.from_numpy(features[stages[-1]][name]).to(mode.device)
-        with not_captured(mode.device):
-            found = answer_from_features(
-                own,
-                labels,
-                pile,
-                len(alphabets[name]),
-                pile_kind="new",
-                check_number=False,
-                trained=True,
-                seed=args.seed,
-            )
-        return cluster_accuracy(own_labels[name], found.labels.cpu().numpy())
+    def grouped(name: str, network: str, n: int) -> float:
+        own, piles = taught[network]
+        acc = grouped_accuracy(own["known"], labels, piles[name], own_labels[name], n, args.seed, mode)
+        say(f"RESULT groups {name}-{n} acc {acc:.4f}")
+        return acc
 
     def work(name: str, estimates: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -257,20 +265,25 @@ def main(arguments: list[str] | None = None) -> None:
             stage: attempt(name, lambda f=found[name]: kmeans_accuracy(f, own_labels[name], args.seed, mode))
             for stage, found in features.items()
         }
-        row["groups"] = attempt(name, lambda: grouped(name)) if args.groups else None
-        train = args.stop_after is None
+        row["groups"] = attempt(name, lambda: grouped(name, "start", true)) if known else None
+        train = args.stop_after is None and joint
         row["acc_true"] = attempt(name, lambda: accuracy(true)) if train and args.numbers != "estimated" else None
         row["estimates"] = attempt(name, estimates) or {}
         # the name that the recipe's own estimator has among the ways
         way = {"paper": "reference" if args.preset == "reference" else "text"}.get(recipe.estimate.method, "calibrated")
         estimated = row["estimates"].get(way, {}).get("n_new")
         row |= {"estimator": way, "n_estimated": estimated, "acc_estimated": None}
-        if estimated is not None and train and args.numbers != "true":
+        if not joint:
+            row["acc_true"] = row["groups"]
+            if estimated is not None:
+                row["acc_estimated"] = attempt(name, lambda: grouped(name, "counting", max(2, estimated)))
+        elif estimated is not None and train and args.numbers != "true":
             row["acc_estimated"] = row["acc_true"] if estimated == true else None
             if row["acc_estimated"] is None:
                 row["acc_estimated"] = attempt(name, lambda: accuracy(max(2, estimated)))
         row |= {"seconds": round(time.perf_counter() - started, 1), "together": args.together}
         row |= {
+            "recipe": args.recipe,
             "preset": args.preset,
             "changed": args.set,
             "epochs": [getattr(recipe, s).epochs for s in ("pretrain", "supervised", "joint")],
@@ -285,8 +298,12 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
         if args.estimates:
             kept = [json.loads(line) for line in args.estimates.read_text().splitlines()]
-            this_run = (args.seed, args.preset, args.set)
-            same = [r for r in kept if (r["seed"], r["preset"], r.get("changed", [])) == this_run]
+            this_run = (args.seed, args.recipe, args.preset, args.set)
+            same = [
+                r
+                for r in kept
+                if (r["seed"], r.get("recipe", "omniglot"), r["preset"], r.get("changed", [])) == this_run
+            ]
             estimates = {r["alphabet"]: lambda e=r["estimates"]: e for r in same}
         for name in args.alphabets if not args.estimates else ():
             uneven = thin_out(own_labels[name], args.seed, "sizes", name)

@@ -108,12 +108,14 @@ class Said:
     Attributes:
         heads: probabilities (heads, n, clusters) of the kinds of heads, "new" and, where there are such, "over".
         losses: the last loss of each "new" head.
+        mirrored: probabilities (heads, n, clusters) of the heads "new" for mirrored images.
         features: (n, d) of the unlabelled images, and ``labelled`` (m, d) of some labelled ones with their ``labels``.
         before: (n, d') of the unlabelled images before joint training, and ``labelled_before``.
     """
 
     heads: dict[str, Tensor]
     losses: Tensor
+    mirrored: Tensor
     features: Tensor
     labelled: Tensor
     labels: np.ndarray
@@ -133,9 +135,15 @@ def listen(run: Run, pile: Pile, recipe: Recipe, mode: Mode) -> Said:
     before = answer(earlier, images.chunks(np.concatenate([rows, labelled[some]])), mode).features
     features, known = (torch.from_numpy(np.array(f, np.float32)) for f in (run.features, run.labelled_features))
     net, kinds = restore(run, mode).net, ("new", "over") if recipe.joint.swap.over_factor else ("new",)
+    mirrored = answer(net, (part.flip(2) for part in images.chunks(rows)), mode).features
+
+    def heads(kind: str, of: Tensor) -> Tensor:
+        return torch.stack([head.cpu() for head in said_by_heads(net, kind, of, mode)])
+
     return Said(
-        {kind: torch.stack([head.cpu() for head in said_by_heads(net, kind, features, mode)]) for kind in kinds},
+        {kind: heads(kind, features) for kind in kinds},
         torch.tensor(np.concatenate([np.atleast_1d(losses) for losses in last])),
+        heads("new", mirrored),
         features.to(mode.device),
         known[some].to(mode.device),
         pile.data.labels[labelled[some]],
@@ -193,6 +201,7 @@ def other_answers(said: Said, pile: Pile, asked: int, seed: int) -> dict[str, Te
         "kmeans_unit": kmeans(points, asked, seed=seed).labels,
         "kmeans_unit_right_number": kmeans(points, pile.n_new, seed=seed).labels,
         "matched_heads": matched.argmax(1),
+        "with_mirror": (best.cpu() + said.mirrored[said.losses.argmin()]).argmax(1),
         "merged": merged(order, number).to(device)[clusters],
         "merged_right_number": merged(order, right).to(device)[clusters],
         "merged_by_features_right_number": merge_groups(points, clusters, asked, right)[clusters.cpu()],

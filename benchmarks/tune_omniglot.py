@@ -6,7 +6,8 @@
 The evaluation alphabets may choose nothing. The five known alphabets that pre-training leaves out can: each in turn is the
 pile, with all other known characters labelled, and is scored by its own labels. The first stage is trained once, in
 RUNS/counting, as `benchmarks/omniglot.py` does with the same ``--work``. With ``--first-stage`` it is trained once for every
-setting, in RUNS/first-N, and k-means on its features is scored (the mean of five starts). Adds a line of JSON for each run.
+setting, in RUNS/first-N, and k-means on its features is scored (the mean of five starts), as are groups in the space that the
+other known characters teach. Adds a line of JSON for each run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from common import Log, add_row, brief, combinations, say, with_epochs
-from omniglot import features_of, kmeans_accuracy
+from omniglot import features_of, grouped_accuracy, kmeans_accuracy
 
 from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS, classes_by_alphabet
 from autonovel.data.benchmarks.splits import load_benchmark
@@ -57,6 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--first-stage", action="store_true", help="compare settings of pretrain, by k-means")
     parser.add_argument("--alphabets", nargs="+", default=PROBE_ALPHABETS, choices=PROBE_ALPHABETS)
+    parser.add_argument("--recipe", default="omniglot", choices=("omniglot", "characters"))
     parser.add_argument("--preset", default="reference")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--together", type=int, default=10, help="runs at the same time")
@@ -66,7 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--unverified", action="store_true")
     args = parser.parse_args(arguments)
     images, _ = load_benchmark("omniglot", args.root, unverified=args.unverified)
-    base = with_fields(with_epochs(get_recipe("omniglot", args.preset), args.epochs), combinations(args.base)[0])
+    base = with_fields(with_epochs(get_recipe(args.recipe, args.preset), args.epochs), combinations(args.base)[0])
+    base = replace(base, estimate=replace(base.estimate, probe_families=PROBE_ALPHABETS))
     # as in omniglot.py: what would be compiled anew for every number of characters is not
     mode = replace(Mode.of(args.device), compile_from=0.0, compile_losses=False)
     alphabets = classes_by_alphabet(images.class_names)
@@ -82,16 +85,32 @@ def main(arguments: list[str] | None = None) -> None:
         run = first_stage(recipe, f"first-{number}")
         shown = put_on(mode.device, images, size=recipe.model.size)
         places = {name: np.flatnonzero(np.isin(images.labels, alphabets[name])) for name in args.alphabets}
-        features = features_of(run, "pretrain", recipe.model, shown, places, mode)
+        probes = np.isin(images.labels, [c for name in PROBE_ALPHABETS for c in alphabets.get(name, [])])
+        others = np.flatnonzero(images.is_labelled & ~probes)
+        features = features_of(run, "pretrain", recipe.model, shown, places | {"others": others}, mode)
         found = {
             name: [kmeans_accuracy(features[name], images.labels[at], seed, mode) for seed in range(KMEANS_STARTS)]
             for name, at in places.items()
         }
         mean = float(np.mean([np.mean(each) for each in found.values()]))
+        groups = {
+            name: grouped_accuracy(
+                features["others"],
+                images.labels[others],
+                features[name],
+                images.labels[at],
+                len(alphabets[name]),
+                args.seed,
+                mode,
+            )
+            for name, at in places.items()
+        }
+        in_groups = float(np.mean(list(groups.values())))
         seconds = round(sum(line["seconds"] for line in run.metrics), 1)
         row = {"stage": "pretrain", "settings": chosen, "kmeans": mean, "kmeans_by_alphabet": found, "seed": args.seed}
+        row |= {"groups": in_groups, "groups_by_alphabet": groups}
         add_row(args.out, row | {"seconds": seconds, "commit": args.commit, "date": str(date.today())})
-        say(f"RESULT first stage {chosen or 'as it is'}: k-means {mean:.4f}, {seconds} s")
+        say(f"RESULT first stage {chosen or 'as it is'}: k-means {mean:.4f}, groups {in_groups:.4f}, {seconds} s")
 
     if args.first_stage:
         jobs = [lambda n=number, c=chosen: compare(n, c) for number, chosen in enumerate(settings)]

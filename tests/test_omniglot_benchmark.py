@@ -60,3 +60,5 @@ def test_first_stages_are_compared_by_kmeans(root: Path, tmp_path: Path) -> None
         assert len(each) == 10
         assert row["kmeans"] == pytest.approx(np.mean(each))
         assert 1 / 3 <= min(each) <= max(each) <= 1
+        assert row["groups"] == pytest.approx(np.mean(list(row["groups_by_alphabet"].values())))
+        assert 1 / 3 <= row["groups"] <= 1
