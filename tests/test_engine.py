@@ -28,7 +28,7 @@ from tests.tiny import joint_method, known_classes, pretraining
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
-KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "adam"]
+KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "swap-once", "adam"]
 
 
 def tiny_images(n: int = 96, size: int = 16, channels: int = 3) -> ImageSet:
@@ -46,13 +46,14 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
         joint = replace(joint, incremental=True)
     if kind == "adam":
         joint = replace(joint, optimiser="adam", lr=0.0003)
-    if kind == "swap":
+    swaps = kind.startswith("swap")
+    if swaps:
         vary = Augment("mixed", jitter=0.4, solarise=0.2, rotate=10.0)
-        swap = Swap(heads=2, hidden=16, projection=8, small_views=1, small_size=8)
+        swap = Swap(heads=2, hidden=16, projection=8, small_views=1, small_size=8, known_once=kind == "swap-once")
         joint = replace(joint, objective="swap", train_from="all", augment=vary, swap=swap)
     return replace(
         base,
-        model=Model(width=8, head="cosine" if kind == "swap" else "linear"),
+        model=Model(width=8, head="cosine" if swaps else "linear"),
         pretrain=replace(base.pretrain, epochs=epochs, batch=16, lr=0.0005),
         supervised=replace(base.supervised, epochs=epochs, batch=16, lr=0.0005),
         joint=joint,
@@ -119,7 +120,7 @@ def test_training_lowers_the_loss_and_keeps_frozen_weights(kind: str) -> None:
         assert total[-1] < total[0]
     with seeded(0):
         fresh = build(tiny_recipe(kind).model, channels=3, size=16)
-    frozen = kind not in ("rotation", "swap")
+    frozen = kind != "rotation" and not kind.startswith("swap")
     for (name, now), before in zip(net.backbone.named_parameters(), fresh.backbone.parameters(), strict=True):
         moved = not torch.equal(now, before)
         assert moved == (not frozen or name.startswith("layer4")), name
