@@ -74,12 +74,13 @@ def ways_to_count() -> dict[str, tuple[Estimate, bool]]:
     }
 
 
-def count(probes: list[Any], pile: Any, uneven: Any, seed: int) -> dict[str, Any]:
-    """All estimates for one alphabet; runs in a process of its own. A way that fails leaves its reason."""
+def count(probes: list[Any], pile: Any, uneven: Any, seed: int, ways: list[str]) -> dict[str, Any]:
+    """These estimates for one alphabet; runs in a process of its own. A way that fails leaves its reason."""
     torch.set_num_threads(1)
     features, labels, groups = probes
     found: dict[str, Any] = {}
-    for name, (settings, is_uneven) in ways_to_count().items():
+    for name in ways:
+        settings, is_uneven = ways_to_count()[name]
         started = time.perf_counter()
         points = uneven if is_uneven else pile
         try:
@@ -164,6 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that estimate"
     )
+    parser.add_argument("--ways", nargs="+", default=list(ways_to_count()), help="to estimate the number")
     parser.add_argument("--estimates", type=Path, help="results of an earlier run whose estimates are taken over")
     parser.add_argument("--stop-after", choices=("features", "estimates"), help="leave out the rest")
     parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)
@@ -308,7 +310,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name in args.alphabets if not args.estimates else ():
             uneven = thin_out(own_labels[name], args.seed, "sizes", name)
             pile = counted[name]
-            estimates[name] = pool.submit(count, probes, pile, pile[uneven], args.seed).result
+            estimates[name] = pool.submit(count, probes, pile, pile[uneven], args.seed, args.ways).result
         jobs = [lambda n=name: attempt(n, lambda: work(n, estimates[n])) for name in args.alphabets]
         rows = [row for row in side_by_side(jobs, at_once=args.together) if row]
     show(rows)

@@ -29,17 +29,17 @@ class ProbePlan:
         trains: whether features must be trained for it, on the known classes that are not probes.
         n_train: how many classes train.
         train_labels: labels (n,) with only those classes, numbered from 0.
-        train_families: the family of each of those classes, or None where there are no families.
         index: the images of the probe classes.
         groups: the family of each probe image, or None where there are no families, or only small ones.
+        train_families: the family of each class that trains, or None where there are no families.
     """
 
     trains: bool
     n_train: int
     train_labels: npt.NDArray[np.int64]
-    train_families: npt.NDArray[np.int64] | None
     index: npt.NDArray[np.int64]
     groups: npt.NDArray[np.int64] | None
+    train_families: npt.NDArray[np.int64] | None = None
 
 
 def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None) -> ProbePlan:
@@ -61,9 +61,9 @@ def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None)
         trains=seen not in ("labels", "frozen") and len(trained) >= 2,
         n_train=len(trained),
         train_labels=number[data.labels],
-        train_families=None if families is None else families[trained],
         index=index,
         groups=None if families is None or not _large(families[probes]) else families[data.labels[index]],
+        train_families=None if families is None else families[trained],
     )
 
 
