@@ -149,7 +149,9 @@ def alphabets_table(rows: Sequence[Row]) -> str:
     """
     tables: dict[str, list[list[Row]]] = {}
     for row in rows:
-        same_settings = tables.setdefault(repr([row.get(name) for name in ("preset", "epochs", "seed", "device")]), [])
+        same_settings = tables.setdefault(
+            repr([row.get(name) for name in ("recipe", "preset", "epochs", "seed", "device")]), []
+        )
         others = (rows for rows in same_settings if all(row["alphabet"] != other["alphabet"] for other in rows))
         if (found := next(others, None)) is None:
             same_settings.append(found := [])
@@ -168,7 +170,9 @@ def _alphabets(rows: Sequence[Row]) -> str:
         *(line(f"k-means after `{stage}`", [row["kmeans"][stage] for row in rows]) for stage in rows[0]["kmeans"]),
     ]
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
-    about = f"{len(rows)} alphabets, seed {rows[0]['seed']}, {rows[0]['device']}, commit {commits}; ± over alphabets."
+    recipe = rows[0].get("recipe", "omniglot")
+    trained = f"seed {rows[0]['seed']}, {rows[0]['device']}, commit {commits}"
+    about = f"Recipe `{recipe}`, {len(rows)} alphabets, {trained}; ± over alphabets."
     counted = [estimates_table(rows)] if any(row["estimates"] for row in rows) else []
     return "\n\n".join([about, table(["", "ACC"], [line for line in lines if line[1] != "–"]), *counted])
 

@@ -418,6 +418,7 @@ def test_characters_are_learned_by_episodes_and_then_grouped() -> None:
     recipe = get_recipe("characters")
     assert (recipe.method, recipe.joint.objective, recipe.supervised.epochs) == ("scratch", "none", 0)
     assert (recipe.pretrain.method, recipe.pretrain.turns, recipe.pretrain.schedule) == ("prototypical", True, "cosine")
+    assert recipe.pretrain.families == 1.0
     assert not recipe.pretrain.augment.flip
     assert recipe.model == get_recipe("omniglot").model
     assert settle(recipe, FACTS[0])[1] == []  # nothing is said about a stage that there is not

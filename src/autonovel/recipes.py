@@ -284,6 +284,7 @@ def _characters(preset: str) -> Recipe:
         ways=20 if preset == "fast" else 60,
         schedule="cosine",
         turns=True,
+        families=1.0,
         augment=Augment("resized", area=(0.85, 1.0), redraw=True, flip=False, rotate=10.0, zoom=0.1, outside="edge"),
     )
     return Recipe(
