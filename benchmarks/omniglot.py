@@ -165,7 +165,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that estimate"
     )
-    parser.add_argument("--ways", nargs="+", default=list(ways_to_count()), help="to estimate the number")
+    ways = list(ways_to_count())
+    parser.add_argument("--ways", nargs="+", default=ways, choices=ways, help="to estimate the number")
     parser.add_argument("--estimates", type=Path, help="results of an earlier run whose estimates are taken over")
     parser.add_argument("--stop-after", choices=("features", "estimates"), help="leave out the rest")
     parser.add_argument("--alphabets", nargs="+", default=EVALUATION_ALPHABETS)

@@ -15,6 +15,7 @@ from autonovel import walk
 from autonovel.data.images import ImageSet, Truth
 from autonovel.errors import AutonovelWarning, InputError
 from autonovel.machine.device import Mode
+from autonovel.machine.processes import World
 from autonovel.maths.estimate import ClassEstimate
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.pipeline import Pipeline
@@ -287,6 +288,29 @@ class Stops(Reporter):
     def epoch(self, number: int, losses: object, seconds: float) -> None:
         if self._now == self._stage:
             raise KeyboardInterrupt
+
+
+def test_what_several_processes_cannot_do_is_refused_before_any_training(cifar) -> None:
+    recipe = small_recipe("swap")
+    recipe = replace(recipe, joint=replace(recipe.joint, swap=replace(recipe.joint.swap, known_once=True)))
+    Pipeline(cifar[0], recipe, 5, 0, Mode.of("cpu"))
+    with pytest.raises(InputError, match=r"--joint\.swap\.known-once works in one process; start a single one"):
+        Pipeline(cifar[0], recipe, 5, 0, replace(Mode.of("cpu"), world=World(0, 2)))
+
+
+def test_families_make_episodes_also_where_the_number_is_estimated(cifar, tmp_path: Path) -> None:
+    images, truth = cifar
+    labels = np.where(truth.labels < 8, truth.labels, -1)
+    names = tuple(f"family {c % 4}/{truth.class_names[c]}" for c in range(8))
+    data = replace(images, labels=labels, class_names=names)
+    recipe = small_recipe()
+    episodes = replace(
+        recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2, turns=True, families=1.0
+    )
+    recipe = replace(recipe, pretrain=episodes, estimate=replace(recipe.estimate, max_new=5))
+    run = Pipeline(data, recipe, None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
+    assert run.finished
+    assert run.summary["n_new_estimated"] >= 1
 
 
 @pytest.mark.parametrize(("objective", "networks"), [("pairs", 3), ("swap", 2)])

@@ -281,6 +281,23 @@ def test_where_a_family_is_most_of_the_classes_probes_are_single_ones() -> None:
     assert len(np.unique(data.labels[plan.index])) == 4
 
 
+@pytest.mark.parametrize("sizes", [(2, 8), (3, 3), (3, 4), (1, 5), (9, 2, 2)])
+@pytest.mark.parametrize("seed", range(4))
+def test_awkward_families_leave_as_many_probes_as_single_classes_would(sizes: tuple[int, ...], seed: int) -> None:
+    classes = sum(sizes)
+    images, labels = striped(classes, 4)
+    family = np.repeat(np.arange(len(sizes)), sizes)
+    flat = ImageSet.from_arrays(images, labels, class_names=[f"kind {c:02d}" for c in range(classes)])
+    names = tuple(f"{family[c]}/kind {c:02d}" for c in range(classes))
+    settings = get_recipe("characters").estimate
+    plan, single = (plan_probes(data, settings, seed, "labels") for data in (replace(flat, class_names=names), flat))
+    assert len(plan.index) >= len(single.index) > 0
+    assert plan.n_train >= 2
+    if plan.train_families is not None:
+        assert len(plan.train_families) == plan.n_train
+        assert len(set(plan.train_families.tolist())) > 1
+
+
 def test_small_families_of_classes_are_one_probe_set() -> None:
     images, labels = striped(16, 4)
     data = ImageSet.from_arrays(images, labels, class_names=[f"family {c // 2}/kind {c:02d}" for c in range(16)])

@@ -48,10 +48,6 @@ def test_uneven_sizes_and_hidden_known_classes(small_cifar: Path, tmp_path: Path
     assert len(hidden["sizes"]) == 7
     assert sum(hidden["sizes"]) == 70
     assert np.array(hidden["confusion"]).sum() == 20  # only the hidden known classes are scored
-    [alone] = lines_of(
-        small_cifar, tmp_path / "c", "--variant", TINY, "--hide", "2,3", "--alone", "--keep", str(tmp_path / "k")
-    )
-    assert (len(alone["sizes"]), sum(alone["sizes"])) == (2, 20)
     few = ["--known", "0,1,2,4", "--hide", "4,2", "--alone"]
     [chosen] = lines_of(small_cifar, tmp_path / "d", "--variant", TINY, *few)
     assert (len(chosen["sizes"]), sum(chosen["sizes"])) == (2, 20)

@@ -31,7 +31,7 @@ class ProbePlan:
         train_labels: labels (n,) with only those classes, numbered from 0.
         index: the images of the probe classes.
         groups: the family of each probe image, or None where there are no families, or only small ones.
-        train_families: the family of each class that trains, or None where there are no families.
+        train_families: the family of each class that trains, or None where there are not several families.
     """
 
     trains: bool
@@ -63,7 +63,7 @@ def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None)
         train_labels=number[data.labels],
         index=index,
         groups=None if families is None or not _large(families[probes]) else families[data.labels[index]],
-        train_families=None if families is None else families[trained],
+        train_families=None if families is None or len(set(families[trained])) < 2 else families[trained],
     )
 
 
@@ -144,14 +144,14 @@ def _choose(data: ImageSet, settings: Estimate, seed: int) -> npt.NDArray[np.int
         return np.array(chosen, dtype=np.int64)
     wanted = max(round(settings.probe_share * data.n_known), min(MIN_PROBE_CLASSES, data.n_known))
     whole = _whole_families(data.families, wanted, seed)
-    if len(whole):
+    if MIN_PROBE_CLASSES <= len(whole) <= data.n_known - 2 and len(whole) >= wanted / 2:
         return whole
     order = torch.randperm(data.n_known, generator=host_generator(seed, "probes")).numpy()
     return np.sort(order[:wanted])
 
 
 def _whole_families(families: npt.NDArray[np.int64] | None, wanted: int, seed: int) -> npt.NDArray[np.int64]:
-    """About as many classes as wanted, whole families of them; none where families are too large or there are none.
+    """At most half as many classes again as wanted, whole families of them; fewer where families are too large.
 
     New classes come as a family of which training has seen nothing, and so must the probes.
     """
@@ -162,4 +162,4 @@ def _whole_families(families: npt.NDArray[np.int64] | None, wanted: int, seed: i
         if count < wanted and count + sizes[family] <= 1.5 * wanted:
             chosen.append(family)
             count += sizes[family]
-    return np.flatnonzero(np.isin(families, chosen)) if count >= wanted / 2 else np.zeros(0, np.int64)
+    return np.flatnonzero(np.isin(families, chosen))

@@ -177,8 +177,9 @@ class Pretrain(Training):
     """Each quarter turn of a class is a class of its own, which makes four times as many, for prototypical. For characters and
     other images in which up and down mean something."""
     families: float = 0.0
-    """Share of the episodes that take their classes from as few families as possible, for prototypical, where class names have
-    the form FAMILY/NAME. For piles that are one family: an alphabet, a genus."""
+    """Share of the episodes that are filled with one family of classes after another, for prototypical, where class names have
+    the form FAMILY/NAME (from a table of paths and labels). Classes of a family are then turned alike. For piles that are one
+    family: an alphabet, a genus."""
     contrast: Contrast = Contrast()
     """Settings of simclr, moco and moco-v2."""
 
@@ -203,7 +204,8 @@ class Estimate:
     none is."""
 
     probe_families: tuple[str, ...] = ()
-    """Families of known classes to leave out, where class names have the form FAMILY/NAME; random ones when left empty."""
+    """Families of known classes to leave out, where class names have the form FAMILY/NAME. When left empty, random families, or
+    single classes where there are no families or only large ones."""
     splits: int = 5
     """How many splits of the probe classes (or resamplings of the points) give the estimate and its interval."""
     restarts: int = 10
@@ -263,8 +265,9 @@ class Swap:
     views: int = 2
     """Full-size views of each image; each predicts the targets of the others."""
     known_once: bool = False
-    """Each view shows other labelled images, and the same unlabelled ones: for a label two views of one image teach less than two
-    images. Half of each batch is then unlabelled, or what known_per_batch leaves."""
+    """The two views show different labelled images but the same unlabelled ones: for a label, two views of one image teach less
+    than two images. Half of each view is unlabelled unless known_per_batch says otherwise. More than two views take turns. Works
+    in a single process only."""
     small_views: int = 0
     """Small views, which predict but give no targets."""
     small_size: int = 18

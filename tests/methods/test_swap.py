@@ -322,12 +322,29 @@ def test_without_known_classes_there_is_nothing_to_show_once() -> None:
     assert torch.equal(*orders)
 
 
-def test_several_processes_cannot_show_labelled_images_once() -> None:
-    _, method = prepared(known_once=True)
-    batch = once_batch()
-    part = batch._replace(images=batch.images[:5], index=batch.index[:5])
-    with pytest.raises(InputError, match=r"--joint\.swap\.known-once works in one process"):
-        method.views(part, KEY)
+def test_views_with_different_labelled_images_are_brought_together_where_images_are_the_same() -> None:
+    net, method = prepared(known_once=True, view_divergence=0.3, divergence=0.2)
+    views = net.features_of(net.through_frozen(method.views(once_batch(), KEY)))
+    between, apart = [], []
+    for kind in ("new", "over"):
+        scores, known = net.head_of(kind, views), net.head_of("known", views)
+        log_p = [torch.cat([k.expand(2, -1, -1), s], 2).log_softmax(2) for k, s in zip(known, scores, strict=True)]
+        for head in range(2):
+            a, b = (view[head] for view in log_p)
+            between += [float(((a[i].exp() - b[i].exp()) * (a[i] - b[i])).sum()) / 2 for i in (3, 4)]
+            for view in (a, b):
+                labelled, new = view[:3].exp().mean(0), view[3:].exp().mean(0)
+                pushed = [(new * view[i]).sum() for i in range(3)] + [(labelled * view[i]).sum() for i in (3, 4)]
+                apart.append(-float(sum(pushed)) / 5)
+    found = losses_of(method, net, once_batch(), KEY, torch.tensor(0.5))
+    assert found["view_divergence"].item() == pytest.approx(0.3 * 0.5 * np.mean(between), rel=1e-4)
+    assert found["divergence"].item() == pytest.approx(-0.2 * 0.5 * np.mean(apart), rel=1e-4)
+
+
+def test_only_labelled_images_shown_once_need_a_single_process() -> None:
+    assert prepared(known_once=True)[1].single_process == "joint.swap.known_once"
+    assert not prepared()[1].single_process
+    assert not prepared(n_known=0, known_once=True)[1].single_process
 
 
 # ---- groups of the features in place of clusters

@@ -288,9 +288,7 @@ def mixed(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: ob
     _check_share(batch, known_per_batch)
     first = shuffled(known, known_per_batch, *key, "known")
     steps, per_step = len(first), batch - known_per_batch
-    passes = [shuffled(new, len(new), *key, "new", p).flatten() for p in range(-(-steps * per_step // len(new)))]
-    second = torch.cat(passes)[: steps * per_step].view(steps, per_step)
-    return torch.cat([first, second], 1)
+    return torch.cat([first, _passes(new, steps * per_step, *key, "new").view(steps, per_step)], 1)
 
 
 def paired(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: object) -> Tensor:
@@ -303,14 +301,15 @@ def paired(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: o
     _check_share(batch, known_per_batch)
     per_step = 2 * known_per_batch, batch - known_per_batch
     steps = max(-(-len(images) // count) for images, count in zip((known, new), per_step, strict=True))
-
-    def passes(images: Tensor, count: int, name: str) -> Tensor:
-        rounds = range(-(-steps * count // len(images)))
-        return torch.cat([shuffled(images, len(images), *key, name, r).flatten() for r in rounds])[: steps * count]
-
-    own = passes(known, per_step[0], "known").view(steps, 2, known_per_batch)
-    shared = passes(new, per_step[1], "new").view(steps, 1, per_step[1]).expand(-1, 2, -1)
+    own = _passes(known, steps * per_step[0], *key, "known").view(steps, 2, known_per_batch)
+    shared = _passes(new, steps * per_step[1], *key, "new").view(steps, 1, per_step[1]).expand(-1, 2, -1)
     return torch.cat([own, shared], 2).flatten(1)
+
+
+def _passes(images: Tensor, count: int, *key: object) -> Tensor:
+    """This many of the images: one shuffled pass over them after the other."""
+    rounds = range(-(-count // len(images)))
+    return torch.cat([shuffled(images, len(images), *key, r).flatten() for r in rounds])[:count]
 
 
 def _check_share(batch: int, known_per_batch: int) -> None:

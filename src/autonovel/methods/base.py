@@ -30,7 +30,7 @@ class Task:
         n_known: how many classes are labelled.
         n_new: how many are to be found; 0 for a method that does not need to know.
         n_images: how many images there are, labelled and not.
-        families: the family of each known class, where they have such.
+        families: the family of each known class, if there are several families.
     """
 
     recipe: Recipe
@@ -109,6 +109,8 @@ class Method(nn.Module):
     """Whether the probabilities of the heads "new" and "over" say where else another view of the image might be put."""
     whole_batches: ClassVar[bool] = False
     """Whether the loss makes sense only for a batch exactly as :meth:`order` composed it (an episode, say)."""
+    single_process: str = ""
+    """The setting that keeps several processes from sharing a batch, by its name; empty where they can."""
 
     settings: Training
     """How the stage is trained."""

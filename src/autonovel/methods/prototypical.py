@@ -31,7 +31,7 @@ class Prototypical(Method):
         self.register_buffer("families", None if families is None else torch.from_numpy(families), persistent=False)
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """A share is a share; images that are turned must be square."""
+        """The share of episodes must lie in [0, 1]; images that are turned must be square."""
         check_limits(self.settings, "pretrain", (("families", 0.0, 1.0, "lie between 0 and 1"),))
         if self.settings.turns and shape[0] != shape[1]:
             raise InputError(

@@ -163,6 +163,11 @@ class Swapped(JointObjective):
         return torch.nonzero(free).flatten()
 
     @property
+    def single_process(self) -> str:  # type: ignore[override]
+        """Where the views have labelled images of their own, a part of the batch is not a batch."""
+        return "joint.swap.known_once" if self._shows_known_once else ""
+
+    @property
     def _shows_known_once(self) -> bool:
         return self.settings.swap.known_once and self._n_known > 0
 
@@ -180,10 +185,6 @@ class Swapped(JointObjective):
         full, small = range(swap.views), range(swap.views, swap.views + swap.small_views)
         part = _part_of(s.augment, swap.small_area)
         if self._shows_known_once:
-            if len(batch.index) != len(batch.whole_index):
-                raise InputError(
-                    f"{option('joint.swap.known_once', True)} works in one process; start a single one, or leave it out."
-                )
             rows = (_taking_turns(whole, swap) for whole in (batch.images, batch.index))
             return [
                 make_view(
@@ -212,9 +213,9 @@ class Swapped(JointObjective):
         known = net.head_of("known", features) if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
         labels = self.labels_of(seen)
-        # by view: where labelled images are shown once, these have other ones
+        # by view: each may have labelled images of its own, but unlabelled ones are in the same places
         given = _taking_turns(labels, swap) if self._shows_known_once else [labels] * len(features)
-        is_new = [of_view < 0 for of_view in given]
+        is_new = given[0] < 0
         losses: dict[str, Tensor] = {}
         entropy, divergence, between = (seen.views[0].new_zeros(()) for _ in range(3))
         for kind in kinds:
@@ -227,7 +228,7 @@ class Swapped(JointObjective):
             if swap.divergence and known is not None:
                 divergence = divergence + self._apart(log_p, is_new) / len(kinds)
             if swap.view_divergence:
-                between = between + self._between_views(log_p, is_new) / len(kinds)
+                between = between + self._between_views(log_p, seen.labels) / len(kinds)
             self._remember(kind, scores, is_new)
         if swap.mean_entropy:
             losses["mean_entropy"] = swap.mean_entropy * entropy
@@ -250,12 +251,12 @@ class Swapped(JointObjective):
                     count += 1
         return total / count / heads
 
-    def _targets(self, kind: str, scores: list[Tensor], is_new: list[Tensor]) -> list[Tensor]:
+    def _targets(self, kind: str, scores: list[Tensor], mask: Tensor) -> list[Tensor]:
         """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
         swap = self.settings.swap
         prior = self.get_buffer(f"prior_{kind}") if self._estimates_sizes(kind) else None
         found = []
-        for view, mask in zip(scores[: swap.views], is_new, strict=False):
+        for view in scores[: swap.views]:
             cosines, rows = self._cosines(view), mask
             if swap.queue:
                 past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
@@ -277,38 +278,37 @@ class Swapped(JointObjective):
     def _cosines(self, scores: Tensor) -> Tensor:
         return scores.detach() * self._model.temperature
 
-    def _entropy(self, scores: list[Tensor], is_new: list[Tensor]) -> Tensor:
+    def _entropy(self, scores: list[Tensor], mask: Tensor) -> Tensor:
         """How far the mean prediction of the full-size views is from using all clusters equally."""
-        full = zip(scores[: self.settings.swap.views], is_new, strict=False)
-        return torch.stack([mean_entropy_loss(view.softmax(2), mask) for view, mask in full]).mean()
+        full = scores[: self.settings.swap.views]
+        return torch.stack([mean_entropy_loss(view.softmax(2), mask) for view in full]).mean()
 
-    def _apart(self, log_p: list[Tensor], is_new: list[Tensor]) -> Tensor:
+    def _apart(self, log_p: list[Tensor], is_new: Tensor) -> Tensor:
         """How far apart the predictions of labelled and unlabelled images are, in the mean over views and heads."""
         swap = self.settings.swap
         bound = -swap.divergence_bound or math.inf
         apart = set_divergence if swap.divergence_form == "whole" else crossed_entropy
-        return torch.stack(
-            [apart(view, ~mask, mask, bound=bound) for view, mask in zip(log_p, is_new, strict=True)]
-        ).mean()
+        return torch.stack([apart(view, ~is_new, is_new, bound=bound) for view in log_p]).mean()
 
-    def _between_views(self, log_p: list[Tensor], is_new: list[Tensor]) -> Tensor:
+    def _between_views(self, log_p: list[Tensor], labels: Tensor) -> Tensor:
         """How far the full-size views of an image differ in what they predict, in the mean over images and heads."""
         full = log_p[: self.settings.swap.views]
-        # labelled rows of two views may show different images
-        every = is_new[0] if self._shows_known_once else torch.ones_like(is_new[0])
-        return torch.stack([view_divergence(a, b, every) for a, b in itertools.combinations(full, 2)]).mean()
+        same = torch.ones_like(labels, dtype=torch.bool)
+        if self._shows_known_once:  # labelled rows of two views show different images
+            same = _taking_turns(labels, self.settings.swap)[0] < 0
+        return torch.stack([view_divergence(a, b, same) for a, b in itertools.combinations(full, 2)]).mean()
 
     @torch.no_grad()
-    def _remember(self, kind: str, scores: list[Tensor], is_new: list[Tensor]) -> None:
+    def _remember(self, kind: str, scores: list[Tensor], mask: Tensor) -> None:
         """Move the estimate of the cluster sizes, and put the scores of the unlabelled rows (first view) into the queue."""
         swap = self.settings.swap
         if swap.prior_rate:
             prior = self.get_buffer(f"prior_{kind}")
             said = torch.stack([view.softmax(2) for view in scores[: swap.views]]).mean(0)
-            prior.copy_(moved_prior(prior, said, is_new[0], swap.prior_rate))
+            prior.copy_(moved_prior(prior, said, mask, swap.prior_rate))
         if swap.queue:
             past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
-            rows, count = push(past, written, self._cosines(scores[0]).transpose(0, 1), is_new[0])
+            rows, count = push(past, written, self._cosines(scores[0]).transpose(0, 1), mask)
             past.copy_(rows)
             written.copy_(count)
 
@@ -345,7 +345,7 @@ def _one_hot(labels: Tensor, classes: int) -> Tensor:
 
 
 def _taking_turns(rows: Tensor, swap: Swap) -> list[Tensor]:
-    """For each view, one half of the rows or the other."""
+    """For each view, one half of the rows or the other, in turn."""
     n = len(rows) // 2
     halves = rows[:n], rows[n : 2 * n]
     return [halves[view % 2] for view in range(swap.views + swap.small_views)]
