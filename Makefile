@@ -10,8 +10,9 @@ READY := .venv/.ready
 demo: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/autonovel demo --out runs/demo
 
+# More processes than cores: some tests wait for a browser or for other processes. The last ones are shared out as they end.
 test: $(READY)
-	$(BIN)/pytest -n auto --maxprocesses 8
+	$(BIN)/pytest -n $$($(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 2))') --dist worksteal
 
 check: lint types test
 
