@@ -10,9 +10,9 @@ READY := .venv/.ready
 demo: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/autonovel demo --out runs/demo
 
-# More processes than cores: some tests wait for a browser or for other processes. The last ones are shared out as they end.
+# One process more than cores: some tests wait for a browser or for other processes (two more take longer on two cores).
 test: $(READY)
-	$(BIN)/pytest -n $$($(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 2))') --dist worksteal
+	$(BIN)/pytest -n $$($(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))') --dist worksteal
 
 check: lint types test
 
