@@ -411,22 +411,24 @@ def test_episodes_take_one_family_after_the_other() -> None:
     settings = Pretrain(method="prototypical", ways=4, shots=1, queries=1, episodes=60, families=1.0)
     families = [0, 1, 0, 1, 2, 0, 2, 0]  # of classes 0 to 7, of which 4 has too few images
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 7])
-    large, small = {0, 2, 5, 7}, ({1, 3}, {6})
-    order = pretraining(Recipe(pretrain=settings), families).order(labels, 0)
-    seen = set()
-    for row in labels[order[:, ::2]].tolist():
-        assert len(set(row)) == 4
-        begun = [families[c] for c in row]
-        assert sorted(range(4), key=lambda i: begun.index(begun[i])) == [0, 1, 2, 3]  # nobody comes back to a family
-        for family in ({0, 2, 5, 7}, *small):
-            whole = family <= set(row)
-            assert whole or not family & set(row) or families[row[-1]] in {families[c] for c in family}
-        seen.add(tuple(sorted(set(row) & large)))
-    assert (0, 2, 5, 7) in seen  # a single family
-    assert len(seen) > 3  # a part of it, after the others
-    rows = labels[pretraining(Recipe(pretrain=replace(settings, families=0.5)), families).order(labels, 0)[:, ::2]]
-    alone = [set(row) == large for row in rows.tolist()]
-    assert 0 < sum(alone) < sum(set(row) == large for row in labels[order[:, ::2]].tolist())
+    members = {0: {0, 2, 5, 7}, 1: {1, 3}, 2: {6}}
+
+    def episodes(share: float) -> list[list[int]]:
+        """The classes of each episode, in their order."""
+        method = pretraining(Recipe(pretrain=replace(settings, families=share)), families)
+        return labels[method.order(labels, 0)[:, ::2]].tolist()
+
+    for episode in episodes(1.0):
+        assert len(set(episode)) == 4
+        in_turn = [families[c] for c in episode]
+        *before, last = dict.fromkeys(in_turn)
+        assert in_turn == sorted(in_turn, key=[*before, last].index)  # nobody comes back to a family
+        for family in before:  # only the last one may be cut off
+            assert members[family] <= set(episode)
+    assert len({frozenset(episode) for episode in episodes(1.0)}) > 3
+    single = [sum(set(episode) == members[0] for episode in episodes(share)) for share in (0.0, 0.5, 1.0)]
+    assert 0 < single[1] < single[2]
+    assert single[0] < single[2]
 
 
 def test_classes_without_families_make_the_same_episodes_whatever_the_share() -> None:
