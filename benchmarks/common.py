@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ from autonovel.methods.base import Method, Task
 from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.progress import Reporter
+from autonovel.recipes import get_recipe
 from autonovel.runs.files import lock
 from autonovel.settings import Recipe
+from autonovel.settle import Facts, settle
 from autonovel.tuning.search import grid
 
 
@@ -68,9 +71,9 @@ def add_row(file: Path, row: dict[str, Any]) -> None:
 
 
 def combinations(axes: Sequence[str]) -> list[dict[str, Any]]:
-    """Every combination of the values of ``path=value,value``; paths joined by ``+`` move together."""
+    """Every combination of the values of ``path=value,value``; paths joined by ``+`` move together, ``(1,4)`` is one value."""
     parts = [axis.partition("=") for axis in axes]
-    return grid({name: [_value(text) for text in values.split(",")] for name, _, values in parts})
+    return grid({name: [_value(text) for text in re.split(r",(?![^(]*\))", values)] for name, _, values in parts})
 
 
 def _value(text: str) -> Any:
@@ -78,6 +81,11 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def settled_for_cifar10(name: str) -> Recipe:
+    """A recipe as a run on CIFAR-10 uses it, for scripts that train without a run."""
+    return settle(get_recipe(name), Facts(50_000, known_classes=5, new_classes=5, side=32, channels=3, gpu=True))[0]
 
 
 def pretraining(recipe: Recipe) -> Method:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from common import joint_method, known_classes, pretraining
+from common import joint_method, known_classes, pretraining, settled_for_cifar10
 
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
@@ -28,14 +28,13 @@ from autonovel.machine.lanes import own_lane
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.optimiser import make_optimiser
-from autonovel.recipes import get_recipe
 from autonovel.step import Step
 
 STAGES = ("rotation", "supervised", "joint", "incremental", "swap")
 
 
 def prepare(stage: str, mode: Mode, epochs: int) -> tuple[Net, Method]:
-    recipe = get_recipe("best" if stage == "swap" else "cifar10")
+    recipe = settled_for_cifar10("best" if stage == "swap" else "cifar10")
     recipe = replace(
         recipe,
         pretrain=replace(recipe.pretrain, epochs=epochs),

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from common import joint_method, known_classes, pretraining
+from common import joint_method, known_classes, pretraining, settled_for_cifar10
 
 from autonovel.chance import seeded
 from autonovel.data.images import ImageSet
@@ -30,13 +30,12 @@ from autonovel.machine.device import Mode
 from autonovel.machine.processes import end, join, leave
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
-from autonovel.recipes import get_recipe
 
 STAGES = ("rotation", "joint", "swap")
 
 
 def prepare(stage: str, mode: Mode, args: argparse.Namespace) -> tuple[Net, Method]:
-    recipe = get_recipe("best" if stage == "swap" else "cifar10")
+    recipe = settled_for_cifar10("best" if stage == "swap" else "cifar10")
     epochs = args.epochs + 1
     recipe = replace(
         recipe,

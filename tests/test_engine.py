@@ -49,7 +49,15 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
     swaps = kind.startswith("swap")
     if swaps:
         vary = Augment("mixed", jitter=0.4, solarise=0.2, rotate=10.0)
-        swap = Swap(heads=2, hidden=16, projection=8, small_views=1, small_size=8, known_once=kind == "swap-once")
+        swap = Swap(
+            heads=2,
+            hidden=16,
+            projection=8,
+            small_views=1,
+            small_size=8,
+            known_once=kind == "swap-once",
+            by_class=0.5 * (kind == "swap-once"),
+        )
         joint = replace(joint, objective="swap", train_from="all", augment=vary, swap=swap)
     return replace(
         base,

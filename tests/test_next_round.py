@@ -308,6 +308,14 @@ def test_what_was_settled_is_open_again_and_what_a_person_gave_stays(packaged: b
     assert loosened(unnamed, decoded) == unnamed
 
 
+@pytest.mark.parametrize("new", [5, 20])
+def test_what_the_number_of_classes_decided_is_open_again_too(new: int) -> None:
+    facts, best = Facts(50_000, 80, new, 32, 3, gpu=True), get_recipe("best")
+    assert loosened(settle(best, facts)[0], facts) == best
+    own = replace(best, joint=replace(best.joint, swap=replace(best.joint.swap, by_class=0.25)))
+    assert loosened(settle(own, facts)[0], facts) == own
+
+
 def test_the_recipe_is_that_of_the_run_or_its_other_preset(first: Run) -> None:
     assert same_recipe(first) == quick()
     assert same_recipe(first, "fast") == quick()

@@ -260,6 +260,28 @@ def test_few_images_without_a_pre_trained_network_learn_a_space_by_contrast() ->
     assert (own.backbone, own.width, own.size) == ("resnet18", 24, 48)
 
 
+@pytest.mark.parametrize(
+    ("new", "side", "expected"), [(20, 32, (0.5, 2, 18)), (11, 64, (0.5, 2, 36)), (10, 32, (0.0, 0, 18))]
+)
+def test_many_classes_have_small_views_and_pick_images(new: int, side: int, expected: tuple[float, int, int]) -> None:
+    facts = Facts(50_000, 80, new, side, 3, gpu=True)
+    recipe, notes = settle(get_recipe("best"), facts)
+    swap = recipe.joint.swap
+    assert (swap.by_class, swap.small_views, swap.small_size) == expected
+    said = [note for note in notes if "--joint.swap" in note]
+    assert len(said) == (2 if new > 10 else 0)
+    given = with_fields(get_recipe("best"), {"joint.swap.by_class": 0.2, "joint.swap.small_size": 12})
+    own = settle(given, facts)[0].joint.swap
+    assert (own.by_class, own.small_views, own.small_size) == (0.2, expected[1], 12)
+
+
+@pytest.mark.parametrize("name", sorted(describe_recipes()))
+def test_nothing_is_left_open_once_settled(name: str) -> None:
+    for facts in FACTS:
+        swap = settle(get_recipe(name), facts)[0].joint.swap
+        assert min(swap.by_class, swap.small_views) >= 0
+
+
 @pytest.mark.parametrize(("images", "epochs"), [(20, 400), (540, 190), (3000, 68), (10_000, 20)])
 def test_what_counts_for_few_images_is_the_number_of_steps(images: int, epochs: int) -> None:
     facts = Facts(images, 5, 5, 28, 1, gpu=False)

@@ -14,6 +14,7 @@ from autonovel.runs.merging import read_merging
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import swap
+from common import combinations
 
 TINY = (
     "model.width=4 supervised.batch=32 joint.batch=64 joint.swap.hidden=16 joint.swap.projection=8 joint.swap.heads=2"
@@ -39,6 +40,10 @@ def test_each_variant_is_a_line_and_the_first_stages_are_shared(small_cifar: Pat
         assert table.sum() == sum(row["sizes"]) == 50
         assert row["acc"] == pytest.approx(np.trace(table) / 50)
         assert row["recall"] == pytest.approx(np.diag(table) / 10)
+
+
+def test_a_value_in_brackets_is_one() -> None:
+    assert combinations(["a=1,2", "b=(0.1,0.4)"]) == [{"a": 1, "b": (0.1, 0.4)}, {"a": 2, "b": (0.1, 0.4)}]
 
 
 def test_uneven_sizes_and_hidden_known_classes(small_cifar: Path, tmp_path: Path) -> None:

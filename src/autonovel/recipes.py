@@ -213,6 +213,7 @@ def _best(preset: str) -> Recipe:
             warmup=10,
             final=0.0025,
             incremental=True,
+            swap=Swap(small_views=-1, by_class=-1.0),
             augment=strong,
         ),
     )
@@ -230,7 +231,7 @@ def _folder(preset: str) -> Recipe:
         model=replace(best.model, backbone="auto", width=0),
         estimate=Estimate(method="judges"),
         supervised=replace(best.supervised, batch=0, augment=strong),
-        joint=replace(best.joint, objective="auto", batch=0, lr=0.0, augment=strong),
+        joint=replace(best.joint, objective="auto", batch=0, lr=0.0, swap=Swap(), augment=strong),
     )
 
 
@@ -329,7 +330,7 @@ def _cluster_neighbours(preset: str) -> Recipe:
 
 def _cluster_contrast(preset: str) -> Recipe:
     """The same start, then balanced clusters of strong views, trained as in recipe best."""
-    joint = replace(_best(preset).joint, batch=0, lr=0.0, incremental=False)
+    joint = replace(_best(preset).joint, batch=0, lr=0.0, incremental=False, swap=Swap())
     return replace(_cluster_neighbours(preset), name="cluster-contrast", joint=joint)
 
 

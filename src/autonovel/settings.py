@@ -269,7 +269,7 @@ class Swap:
     than two images. Half of each view is unlabelled unless known_per_batch says otherwise. More than two views take turns. Works
     in a single process only."""
     small_views: int = 0
-    """Small views, which predict but give no targets."""
+    """Small views, which predict but give no targets. -1 takes two where there are more than ten new classes."""
     small_size: int = 18
     """Side of a small view in pixels."""
     small_area: tuple[float, float] = (0.3, 0.8)
@@ -282,6 +282,9 @@ class Swap:
     """Hidden units of the projection in front of each head."""
     projection: int = 256
     """Outputs of the projection."""
+    by_class: float = 0.0
+    """Share of the loss in which each class, known or new, picks its images out of the batch; in the rest each image picks its
+    class. -1 takes half where there are more than ten new classes."""
     balance: float = 1.0
     """How strictly targets make clusters equally large: 1 fully, less lets sizes differ where the scores say so, 0 not at all."""
     prior_rate: float = 0.0

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from autonovel.errors import option
-from autonovel.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe
-from autonovel.settings import Augment, Joint, Model, Recipe
+from autonovel.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe, with_fields
+from autonovel.settings import Augment, Joint, Model, Recipe, Swap
 
 T = TypeVar("T")
 
@@ -31,6 +32,10 @@ CONTRAST_STEPS = 1600
 """Few images take more passes than many: what counts is the number of steps."""
 CONTRAST_EPOCHS = (20, 400)
 """The fewest and the most passes that come of it."""
+FEW_CLASSES = 10
+"""With more new classes than this, swapped prediction trains for longer and on more views."""
+SMALL_VIEW = 9 / 16
+"""The side of a small view as a share of the image's: 18 of 32 pixels, as in UNO's second version."""
 PACKAGED = "efficientnet-lite0"
 """The pre-trained network that needs no download."""
 
@@ -72,7 +77,7 @@ def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
     batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
     supervised = replace(recipe.supervised, batch=recipe.supervised.batch or min(256, batch))
     trains = recipe.method != "features"
-    joint = _fit_joint(recipe, facts, batch, notes if trains else [])
+    joint = _fit_joint(recipe, facts, batch, model.size or facts.side, notes if trains else [])
     return replace(recipe, model=model, supervised=supervised, joint=joint), notes
 
 
@@ -97,6 +102,7 @@ _LEFT_OPEN = {
     "model": ("backbone", "size", "width"),
     "supervised": ("batch",),
     "joint": ("objective", "batch", "lr", "epochs"),
+    "joint.swap": ("small_views", "small_size", "by_class"),
 }
 """What :func:`settle` may decide beside the method."""
 
@@ -118,10 +124,10 @@ def loosened(recipe: Recipe, facts: Facts) -> Recipe:
     if any(recipe.method == one.method for one in settled):
         recipe = replace(recipe, method=named.method)
     for part, names in _LEFT_OPEN.items():
-        own, theirs = getattr(recipe, part), [getattr(one, part) for one in settled]
-        chosen = [name for name in names if any(getattr(one, name) == getattr(own, name) for one in theirs)]
-        again = {name: getattr(getattr(named, part), name) for name in chosen}
-        recipe = replace(recipe, **{part: replace(own, **again)})
+        for name in names:
+            value = attrgetter(f"{part}.{name}")
+            if any(value(one) == value(recipe) for one in settled):
+                recipe = with_fields(recipe, {f"{part}.{name}": value(named)})
     return _with_flips(recipe, named) if recipe.mirror == "auto" and recipe == without_mirrors(recipe) else recipe
 
 
@@ -203,8 +209,9 @@ def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
     return model
 
 
-def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Joint:
+def _fit_joint(recipe: Recipe, facts: Facts, batch: int, side: int, notes: list[str]) -> Joint:
     joint, contrasts = recipe.joint, _contrasts(recipe)
+    many = (facts.new_classes or facts.known_classes) > FEW_CLASSES
     if (
         joint.objective == "none"
     ):  # a stage that there is not has settings all the same, but nobody needs to hear of them
@@ -224,8 +231,24 @@ def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Jo
         notes.append(f"{epochs} epochs of joint training: about {steps:,} steps ({option('joint.epochs')})")
     elif joint.epochs == 0:
         # with few classes more epochs gained nothing (docs/method.md)
-        few = (facts.new_classes or facts.known_classes) <= 10
-        joint = replace(joint, epochs=(100 if few else 200) // (2 if recipe.preset == "fast" else 1))
-        why = "few" if few else "many"
+        joint = replace(joint, epochs=(200 if many else 100) // (2 if recipe.preset == "fast" else 1))
+        why = "many" if many else "few"
         notes.append(f"{joint.epochs} epochs of joint training: {why} classes ({option('joint.epochs')})")
-    return joint
+    return replace(joint, swap=_fit_swap(joint.swap, many, side, notes if joint.objective == "swap" else []))
+
+
+def _fit_swap(swap: Swap, many: bool, side: int, notes: list[str]) -> Swap:
+    """What swapped prediction leaves to the number of classes; compared on known classes of CIFAR-100 (docs/swap.md)."""
+    if swap.by_class == -1:
+        swap = replace(swap, by_class=0.5 if many else 0.0)
+        if many:
+            notes.append(
+                f"in half of the loss each class picks its images: many classes ({option('joint.swap.by_class')})"
+            )
+    if swap.small_views == -1:
+        given = swap.small_size != Swap().small_size
+        size = swap.small_size if given or not many else max(8, round(SMALL_VIEW * side))
+        swap = replace(swap, small_views=2 if many else 0, small_size=size)
+        if many:
+            notes.append(f"two small views of {size} pixels: many classes ({option('joint.swap.small_views')})")
+    return swap

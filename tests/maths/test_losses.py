@@ -16,6 +16,7 @@ from autonovel.maths.losses import (
     consistency,
     cross_entropy,
     crossed_entropy,
+    log_picked,
     masked_mean,
     mean_entropy_loss,
     moved_prior,
@@ -388,6 +389,33 @@ def test_divergence_of_views_agrees_with_the_loop(seed: int, size: tuple[int, in
     assert view_divergence(first, first, mask).item() == 0
 
 
+@given(seed=SEEDS, size=SIZES, share=st.floats(0, 1))
+def test_picking_agrees_with_the_loop(seed: int, size: tuple[int, int], share: float) -> None:
+    scores = torch.randn(2, *size, generator=torch.manual_seed(seed)) * 4
+    found = log_picked(scores, share)
+    for head in range(2):
+        rows, columns = scores[head].tolist(), scores[head].T.tolist()
+        for i in range(size[0]):
+            for c in range(size[1]):
+                by_image, by_class = math.log(softmax(rows[i])[c]), math.log(softmax(columns[c])[i])
+                assert found[head, i, c].item() == pytest.approx((1 - share) * by_image + share * by_class, abs=1e-4)
+
+
+def test_a_class_pushes_off_an_image_that_comes_close_to_it_however_sure_that_is_of_another() -> None:
+    close = torch.tensor(
+        [[40.0, 5.0], [0.0, 6.0], [0.0, 6.0]]
+    )  # the first image is sure of class 0 and close to class 1
+    targets = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    pushes = []
+    for share in (0.0, 1.0):
+        scores = close.clone().requires_grad_()
+        (-(targets * log_picked(scores, share)).sum()).backward()
+        assert scores.grad is not None
+        pushes.append(float(scores.grad[0, 1]))
+    assert pushes[0] < 1e-12
+    assert pushes[1] == pytest.approx(2 * math.exp(-1) / (2 + math.exp(-1)))
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, size=SIZES)
 def test_mean_entropy_agrees_with_the_loop(seed: int, size: tuple[int, int]) -> None:
@@ -489,6 +517,7 @@ def test_each_is_one_graph_without_a_look_at_values() -> None:
         return [
             balanced_targets(joined, counts, prior=moved_prior(prior, log_p.exp(), mask, 0.1), **options),
             relaxed_targets(scores, mask, strength=0.5, **options),
+            log_picked(scores, 0.5),
             set_divergence(log_p, mask, ~mask, bound=9.0),
             crossed_entropy(log_p, mask, ~mask, bound=9.0),
             view_divergence(log_p, log_p.flip(0), mask),

@@ -160,6 +160,32 @@ def test_targets_are_balanced_over_earlier_images_too() -> None:
     assert method.get_buffer("written_over").item() == 20
 
 
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_in_a_share_of_the_loss_classes_pick_images(share: float) -> None:
+    net, method = prepared(by_class=share)
+    found = step(net, method)
+    for kind in ("new", "over"):
+        scores, by_image = said(net, method, kind)
+        targets = [
+            balanced_targets(view * net.settings.temperature, MIXED < 0, epsilon=0.05, iterations=3) for view in scores
+        ]
+        # log-probabilities of a row are scores up to a constant of the image, so only the scores themselves will do here
+        features = net.features_of(net.through_frozen(method.views(batch_of(MIXED), KEY)))
+        known = net.head_of("known", features)
+        picked = []
+        for view in range(2):
+            both = torch.empty_like(by_image[view])
+            for head in range(2):
+                joint = torch.cat([known[view], scores[view][head]], 1).tolist()
+                for c in range(len(joint[0])):
+                    total = sum(math.exp(joint[j][c]) for j in range(len(MIXED)))
+                    for i in range(len(MIXED)):
+                        by_class = joint[i][c] - math.log(total)
+                        both[head, i, c] = (1 - share) * by_image[view][head, i, c] + share * by_class
+            picked.append(both)
+        np.testing.assert_allclose(found[kind].detach(), cross_entropy(picked, targets), rtol=1e-4)
+
+
 def test_mean_entropy_is_a_loss_of_its_own() -> None:
     net, method = prepared(mean_entropy=0.5)
     terms = []

@@ -46,6 +46,23 @@ def consistency(first: Tensor, second: Tensor) -> Tensor:
     return (first - second).square().mean()
 
 
+def log_picked(scores: Tensor, by_class: float) -> Tensor:
+    """Log-probabilities that an image picks a class, blended with those that the class picks the image out of the batch.
+
+    By image, the gradient in the score of a class that is not the image's own is its probability: where the image is sure, there
+    is none. By class it is how often the class would pick this image when it looks for one of its own: it depends on how close
+    the image comes to the class compared with the class's own images, and not on how sure it is of another class.
+
+    Args:
+        scores: (..., n, classes).
+        by_class: the share of the second kind.
+
+    Returns:
+        (..., n, classes).
+    """
+    return torch.lerp(scores.log_softmax(-1), scores.log_softmax(-2), by_class)
+
+
 def mean_entropy_loss(probabilities: Tensor, mask: Tensor) -> Tensor:
     """How far the average prediction is from using all clusters equally: log(clusters) less its entropy (SimGCD).
 

@@ -21,6 +21,7 @@ from autonovel.maths.known_space import components
 from autonovel.maths.losses import (
     balanced_targets,
     crossed_entropy,
+    log_picked,
     mean_entropy_loss,
     moved_prior,
     relaxed_targets,
@@ -38,6 +39,7 @@ from autonovel.settings import Augment, Swap, rise
 _LIMITS: Limits = (
     ("parts", 1, math.inf, "be at least 1"),
     ("regroups", 0, math.inf, "be at least 0"),
+    ("by_class", 0.0, 1.0, "lie between 0 and 1"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
@@ -220,9 +222,11 @@ class Swapped(JointObjective):
         entropy, divergence, between = (seen.views[0].new_zeros(()) for _ in range(3))
         for kind in kinds:
             scores = net.head_of(kind, features)
-            log_p = [logits.log_softmax(2) for logits in _joined(known, scores)]
+            joined = _joined(known, scores)
+            log_p = [logits.log_softmax(2) for logits in joined]
             found = self._targets(kind, scores, is_new)
-            losses[kind] = self._swapped(log_p, found, given) / len(kinds)
+            picked = [log_picked(logits, swap.by_class) for logits in joined] if swap.by_class else log_p
+            losses[kind] = self._swapped(picked, found, given) / len(kinds)
             if swap.mean_entropy:
                 entropy = entropy + self._entropy(scores, is_new) / len(kinds)
             if swap.divergence and known is not None:
