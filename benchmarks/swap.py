@@ -10,10 +10,11 @@ can be compared without the labels of the classes to be discovered; ``--known 0,
 a task with few classes out of many. ``--n-new K`` asks for another number of clusters than
 there are classes.
 
-Adds a line of JSON for each run: ACC, other answers from the same run beside it (k-means on its features, all heads together, the
-clusters merged), the sizes of the clusters, the confusion (rows: classes that are scored; columns: clusters, matched ones
-first), the last losses and the seconds of each stage. A variant that fails is a line with its error. With ``--keep FOLDER``
-what the heads said and the features, reduced to 32 components, are kept, to try rules on them elsewhere (under 14 MB a run).
+Adds a line of JSON for each run: ACC, other answers from the same run beside it (k-means on its features, all heads together,
+the clusters merged), the share of links to neighbours that leave the clusters of each answer, the sizes of the clusters, the
+confusion (rows: classes that are scored; columns: clusters, matched ones first), the last losses and the seconds of each
+stage. A variant that fails is a line with its error. With ``--keep FOLDER`` what the heads said and the features, reduced to
+32 components, are kept, to try rules on them elsewhere (under 14 MB a run).
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ from autonovel.errors import InputError, TrainingError
 from autonovel.machine.device import Mode
 from autonovel.maths.answering import answer_from_features
 from autonovel.maths.cluster_graph import merged, merging_order, number_by_heads
+from autonovel.maths.grouping import group_pile
 from autonovel.maths.kmeans import kmeans
-from autonovel.maths.known_space import Space, principal_axes, unit
+from autonovel.maths.known_space import Space, components, principal_axes, unit
+from autonovel.maths.linking import leaving, neighbours
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
 from autonovel.maths.wrong_number import merge_groups
 from autonovel.models.consensus import match_heads
@@ -121,6 +124,11 @@ class Said:
     labels: np.ndarray
     before: Tensor
     labelled_before: Tensor
+
+    @property
+    def numbered(self) -> Tensor:
+        """The labels, numbered without gaps, on the device."""
+        return torch.from_numpy(np.unique(self.labels, return_inverse=True)[1]).to(self.features.device)
 
 
 def listen(run: Run, pile: Pile, recipe: Recipe, mode: Mode) -> Said:
@@ -206,16 +214,27 @@ def other_answers(said: Said, pile: Pile, asked: int, seed: int) -> dict[str, Te
         "merged_right_number": merged(order, right).to(device)[clusters],
         "merged_by_features_right_number": merge_groups(points, clusters, asked, right)[clusters.cpu()],
     }
-    labels = torch.from_numpy(np.unique(said.labels, return_inverse=True)[1]).to(device)
     for name, k in {"groups": asked, "groups_right_number": pile.n_new}.items():
         answer = answer_from_features(
-            said.labelled, labels, said.features, k, pile_kind="new", check_number=False, trained=True, seed=seed
+            said.labelled, said.numbered, said.features, k, pile_kind="new", check_number=False, trained=True, seed=seed
         )
         found[name] = answer.labels - answer.model.n_known
     if "over" in heads:
         found["over"] = common_groups(heads["over"].to(device), asked, seed=seed)
         found["over_right_number"] = common_groups(heads["over"].to(device), pile.n_new, seed=seed)
     return found
+
+
+def leaving_links(said: Said, answers: dict[str, Tensor], k: int, seed: int) -> dict[str, float]:
+    """The share of links to neighbours that leave the clusters of each answer, over two spaces as ``regroups`` compares them."""
+    known, pile = components(said.labelled, said.features)
+    learned = group_pile(known, said.numbered, pile, k, seed=seed, runs=0).matrix
+    graphs = [neighbours(unit(points)) for points in (pile @ learned, pile)]
+    shares = {}
+    for name, labels in answers.items():
+        used, clusters = labels.to(pile.device).unique(return_inverse=True)
+        shares[name] = sum(leaving(near, clusters, len(used)) for near in graphs) / len(graphs)
+    return shares
 
 
 def common_groups(heads: Tensor, k: int, *, seed: int = 0) -> Tensor:
@@ -238,7 +257,8 @@ def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str,
     clusters, scored = run.machine.group, pile.classes >= 0
     classes = np.unique(pile.classes[scored], return_inverse=True)[1]
     table, _ = matched_confusion(classes, clusters[scored])
-    others = {name: labels.cpu().numpy() for name, labels in other_answers(said, pile, asked, seed).items()}
+    found = other_answers(said, pile, asked, seed)
+    others = {name: labels.cpu().numpy() for name, labels in found.items()}
     present = classes.max() + 1
     return {
         "acc": cluster_accuracy(classes, clusters[scored]),
@@ -249,6 +269,7 @@ def scores(run: Run, pile: Pile, said: Said, asked: int, seed: int) -> dict[str,
             kind: [[round(merge.between, 3) for merge in merging_order(head)] for head in part]
             for kind, part in said.heads.items()
         },
+        "leaving": leaving_links(said, {"answer": torch.from_numpy(clusters), **found}, asked, seed),
         "kmeans_agrees": cluster_accuracy(clusters, others["kmeans"]),
         "recall": _recall(table, present),
         "recall_of_groups": _recall(matched_confusion(classes, others["groups"][scored])[0], present),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.errors import InputError
@@ -40,6 +41,21 @@ def test_each_variant_is_a_line_and_the_first_stages_are_shared(small_cifar: Pat
         assert table.sum() == sum(row["sizes"]) == 50
         assert row["acc"] == pytest.approx(np.trace(table) / 50)
         assert row["recall"] == pytest.approx(np.diag(table) / 10)
+        assert set(row["leaving"]) == {"answer", *row["acc_others"]}
+
+
+def test_links_leave_clusters_that_cut_a_class() -> None:
+    generator = torch.manual_seed(0)
+    classes = torch.arange(4).repeat_interleave(30)
+    points = 10 * torch.eye(4, 8)[classes] + torch.randn(120, 8, generator=generator)
+    known, pile = classes < 2, classes >= 2
+    nothing = torch.empty(0)
+    said = swap.Said({}, nothing, nothing, points[pile], points[known], classes[known].numpy(), nothing, nothing)
+    right = classes[pile] - 2
+    answers = {"right": right, "with a gap": 5 * right, "cut": torch.arange(60) % 2, "one": torch.zeros_like(right)}
+    shares = swap.leaving_links(said, answers, 2, seed=0)
+    assert shares["right"] == shares["with a gap"] == shares["one"] == 0
+    assert shares["cut"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_value_in_brackets_is_one() -> None:
