@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autonovel import settings as settings_module
 from autonovel.errors import InputError
 from autonovel.recipes import PRESETS, describe_recipes, get_recipe, with_fields, with_pretraining
-from autonovel.settings import Joint, Recipe, Training, from_dict
+from autonovel.settings import KEEP_LAYOUT, Joint, Recipe, Training, from_dict
 from autonovel.settle import FEW_IMAGES, Facts, settle
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
@@ -275,11 +275,29 @@ def test_many_classes_have_small_views_and_pick_images(new: int, side: int, expe
     assert (own.by_class, own.small_views, own.small_size) == (0.2, expected[1], 12)
 
 
+@pytest.mark.parametrize("side", [32, 64])
+def test_the_size_of_small_views_follows_the_images_unless_it_is_given(side: int) -> None:
+    facts = Facts(50_000, 80, 20, side, 3, gpu=True)
+    asked_for = with_fields(get_recipe("best"), {"joint.swap.small_views": 3})
+    swap = settle(asked_for, facts)[0].joint.swap
+    assert (swap.small_views, swap.small_size) == (3, side * 9 // 16)
+    given = with_fields(asked_for, {"joint.swap.small_size": 18})
+    assert settle(given, facts)[0].joint.swap.small_size == 18
+
+
+@pytest.mark.parametrize("backbone", KEEP_LAYOUT)
+def test_networks_that_take_images_of_one_size_get_no_small_views(backbone: str) -> None:
+    recipe = with_fields(get_recipe("best"), {"model.backbone": backbone})
+    swap = settle(recipe, Facts(50_000, 80, 20, 32, 3, gpu=True))[0].joint.swap
+    assert (swap.by_class, swap.small_views) == (0.5, 0)
+
+
 @pytest.mark.parametrize("name", sorted(describe_recipes()))
 def test_nothing_is_left_open_once_settled(name: str) -> None:
     for facts in FACTS:
         swap = settle(get_recipe(name), facts)[0].joint.swap
         assert min(swap.by_class, swap.small_views) >= 0
+        assert swap.small_size >= 8
 
 
 @pytest.mark.parametrize(("images", "epochs"), [(20, 400), (540, 190), (3000, 68), (10_000, 20)])

@@ -9,7 +9,7 @@ import numpy as np
 
 from autonovel.data.images import ImageSet
 from autonovel.errors import InputError, kind_found, option
-from autonovel.settings import Recipe
+from autonovel.settings import KEEP_LAYOUT, Recipe
 
 
 def check_images(data: ImageSet, n_new: int | None) -> None:
@@ -39,11 +39,7 @@ def check_images(data: ImageSet, n_new: int | None) -> None:
 
 def check_settings(data: ImageSet, recipe: Recipe) -> None:
     """Refuse settings that cannot work, or not with these images."""
-    if (
-        recipe.model.backbone in ("small", "vgg")
-        and data.images.shape[1] != data.images.shape[2]
-        and not recipe.model.size
-    ):
+    if recipe.model.backbone in KEEP_LAYOUT and data.images.shape[1] != data.images.shape[2] and not recipe.model.size:
         raise InputError(f"The {recipe.model.backbone} network needs square images; set {option('model.size')}.")
     for name, value, least in _limits(recipe):
         if not value >= least:

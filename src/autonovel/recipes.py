@@ -213,7 +213,7 @@ def _best(preset: str) -> Recipe:
             warmup=10,
             final=0.0025,
             incremental=True,
-            swap=Swap(small_views=-1, by_class=-1.0),
+            swap=Swap(small_views=-1, small_size=0, by_class=-1.0),
             augment=strong,
         ),
     )

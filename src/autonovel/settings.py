@@ -60,6 +60,10 @@ class Augment:
     """The side of that square, as a share of the image's side; parts of it may lie outside."""
 
 
+KEEP_LAYOUT = ("small", "vgg")
+"""Backbones whose features keep the layout of the image: all images, and all views of them, must be squares of one size."""
+
+
 @dataclass(frozen=True)
 class Model:
     """The network."""
@@ -269,9 +273,10 @@ class Swap:
     than two images. Half of each view is unlabelled unless known_per_batch says otherwise. More than two views take turns. Works
     in a single process only."""
     small_views: int = 0
-    """Small views, which predict but give no targets. -1 takes two where there are more than ten new classes."""
+    """Small views, which predict but give no targets. -1 takes two where there are more than ten new classes (known ones, where
+    the number is estimated) and the network takes images of any size."""
     small_size: int = 18
-    """Side of a small view in pixels."""
+    """Side of a small view in pixels; 0 takes 9/16 of the image's (18 of 32)."""
     small_area: tuple[float, float] = (0.3, 0.8)
     """The share of the image that a small view covers."""
     epsilon: float = 0.05
@@ -284,7 +289,7 @@ class Swap:
     """Outputs of the projection."""
     by_class: float = 0.0
     """Share of the loss in which each class, known or new, picks its images out of the batch; in the rest each image picks its
-    class. -1 takes half where there are more than ten new classes."""
+    class. -1 takes half where there are more than ten new classes (known ones, where the number is estimated)."""
     balance: float = 1.0
     """How strictly targets make clusters equally large: 1 fully, less lets sizes differ where the scores say so, 0 not at all."""
     prior_rate: float = 0.0

@@ -1,6 +1,6 @@
 """Settles whatever a recipe leaves to the data, in one place. Imports no torch.
 
-A recipe may say 'auto' or 0 where the right value depends on the images and the machine. :func:`settle` decides all of that
+A recipe may say 'auto', 0 or -1 where the right value depends on the images and the machine. :func:`settle` decides all of that
 at once, before an image is decoded, and says in a sentence what it chose and why. Values that the user gave are kept.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from autonovel.errors import option
 from autonovel.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe, with_fields
-from autonovel.settings import Augment, Joint, Model, Recipe, Swap
+from autonovel.settings import KEEP_LAYOUT, Augment, Joint, Model, Recipe, Swap
 
 T = TypeVar("T")
 
@@ -32,8 +32,8 @@ CONTRAST_STEPS = 1600
 """Few images take more passes than many: what counts is the number of steps."""
 CONTRAST_EPOCHS = (20, 400)
 """The fewest and the most passes that come of it."""
-FEW_CLASSES = 10
-"""With more new classes than this, swapped prediction trains for longer and on more views."""
+FEW_NEW_CLASSES = 10
+"""With more than this, swapped prediction trains for longer, on more views, and lets classes pick images."""
 SMALL_VIEW = 9 / 16
 """The side of a small view as a share of the image's: 18 of 32 pixels, as in UNO's second version."""
 PACKAGED = "efficientnet-lite0"
@@ -77,7 +77,7 @@ def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
     batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
     supervised = replace(recipe.supervised, batch=recipe.supervised.batch or min(256, batch))
     trains = recipe.method != "features"
-    joint = _fit_joint(recipe, facts, batch, model.size or facts.side, notes if trains else [])
+    joint = _fit_joint(replace(recipe, model=model), facts, batch, notes if trains else [])
     return replace(recipe, model=model, supervised=supervised, joint=joint), notes
 
 
@@ -209,13 +209,11 @@ def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
     return model
 
 
-def _fit_joint(recipe: Recipe, facts: Facts, batch: int, side: int, notes: list[str]) -> Joint:
+def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Joint:
     joint, contrasts = recipe.joint, _contrasts(recipe)
-    many = (facts.new_classes or facts.known_classes) > FEW_CLASSES
-    if (
-        joint.objective == "none"
-    ):  # a stage that there is not has settings all the same, but nobody needs to hear of them
-        notes = []
+    many = (facts.new_classes or facts.known_classes) > FEW_NEW_CLASSES
+    if joint.objective == "none":
+        notes = []  # a stage that is left out has settings all the same, but nobody needs to hear of them
     if joint.batch == 0:
         batch = min(batch, CONTRAST_BATCH) if contrasts else batch
         joint = replace(joint, batch=batch)
@@ -234,10 +232,12 @@ def _fit_joint(recipe: Recipe, facts: Facts, batch: int, side: int, notes: list[
         joint = replace(joint, epochs=(200 if many else 100) // (2 if recipe.preset == "fast" else 1))
         why = "many" if many else "few"
         notes.append(f"{joint.epochs} epochs of joint training: {why} classes ({option('joint.epochs')})")
-    return replace(joint, swap=_fit_swap(joint.swap, many, side, notes if joint.objective == "swap" else []))
+    side, any_size = recipe.model.size or facts.side, recipe.model.backbone not in KEEP_LAYOUT
+    swap = _fit_swap(joint.swap, many, side, any_size, notes if joint.objective == "swap" else [])
+    return replace(joint, swap=swap)
 
 
-def _fit_swap(swap: Swap, many: bool, side: int, notes: list[str]) -> Swap:
+def _fit_swap(swap: Swap, many: bool, side: int, any_size: bool, notes: list[str]) -> Swap:
     """What swapped prediction leaves to the number of classes; compared on known classes of CIFAR-100 (docs/swap.md)."""
     if swap.by_class == -1:
         swap = replace(swap, by_class=0.5 if many else 0.0)
@@ -245,10 +245,13 @@ def _fit_swap(swap: Swap, many: bool, side: int, notes: list[str]) -> Swap:
             notes.append(
                 f"in half of the loss each class picks its images: many classes ({option('joint.swap.by_class')})"
             )
-    if swap.small_views == -1:
-        given = swap.small_size != Swap().small_size
-        size = swap.small_size if given or not many else max(8, round(SMALL_VIEW * side))
-        swap = replace(swap, small_views=2 if many else 0, small_size=size)
-        if many:
-            notes.append(f"two small views of {size} pixels: many classes ({option('joint.swap.small_views')})")
+    left_open = swap.small_views == -1
+    if left_open:
+        swap = replace(swap, small_views=2 if many and any_size else 0)
+    if swap.small_size == 0:
+        # without small views the size means nothing, and is that of run folders from before there was a choice
+        size = max(8, round(SMALL_VIEW * side)) if swap.small_views else Swap().small_size
+        swap = replace(swap, small_size=size)
+    if left_open and swap.small_views:
+        notes.append(f"two small views of {swap.small_size} pixels: many classes ({option('joint.swap.small_views')})")
     return swap

@@ -19,7 +19,7 @@ from autonovel.errors import InputError
 from autonovel.maths.losses import balanced_targets, relaxed_targets
 from autonovel.methods.base import Method, losses_of
 from autonovel.models.net import Net, build
-from autonovel.settings import Augment, Joint, Model, Recipe, Swap
+from autonovel.settings import KEEP_LAYOUT, Augment, Joint, Model, Recipe, Swap
 from tests.tiny import joint_method, known_classes
 
 N_KNOWN, N_NEW, SIZE, EPOCHS = 3, 4, 8, 12
@@ -529,6 +529,7 @@ def test_what_is_remembered_is_in_the_state() -> None:
         ({"divergence_ramp": 20.0}, "divergence-ramp"),
         ({"queue": 5}, "queue"),
         ({"regroups": -1}, "regroups"),
+        ({"by_class": -0.5}, "by-class"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float], flag: str) -> None:
@@ -536,6 +537,14 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, float], flag:
     method.settings = replace(method.settings, swap=replace(method.settings.swap, **settings))
     with pytest.raises(InputError, match=f"--joint.swap.{flag} is"):
         method.check((SIZE, SIZE, 3))
+
+
+@pytest.mark.parametrize("backbone", KEEP_LAYOUT)
+def test_networks_that_take_images_of_one_size_refuse_small_views(backbone: str) -> None:
+    recipe = Recipe(model=Model(backbone=backbone), joint=Joint(objective="swap", swap=Swap(small_views=1)))
+    sentence = f"The {backbone} network takes images of one size.* set --joint.swap.small-views 0, or choose another"
+    with pytest.raises(InputError, match=sentence):
+        joint_method(recipe, N_KNOWN, N_NEW).check((16, 16, 3))
 
 
 def test_two_ways_to_sizes_are_refused() -> None:

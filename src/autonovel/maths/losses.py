@@ -49,8 +49,8 @@ def consistency(first: Tensor, second: Tensor) -> Tensor:
 def log_picked(scores: Tensor, by_class: float) -> Tensor:
     """Log-probabilities that an image picks a class, blended with those that the class picks the image out of the batch.
 
-    By image, the gradient in the score of a class that is not the image's own is its probability: where the image is sure, there
-    is none. By class it is how often the class would pick this image when it looks for one of its own: it depends on how close
+    By image, the gradient in the score of a class that is not the image's own is its probability: where the image is sure, it
+    vanishes. By class it is how often the class would pick this image when it looks for one of its own: it depends on how close
     the image comes to the class compared with the class's own images, and not on how sure it is of another class.
 
     Args:

@@ -34,12 +34,12 @@ from autonovel.methods.joint import JointObjective
 from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
-from autonovel.settings import Augment, Swap, rise
+from autonovel.settings import KEEP_LAYOUT, Augment, Swap, rise
 
 _LIMITS: Limits = (
     ("parts", 1, math.inf, "be at least 1"),
     ("regroups", 0, math.inf, "be at least 0"),
-    ("by_class", 0.0, 1.0, "lie between 0 and 1"),
+    ("by_class", 0.0, 1.0, "lie between 0 and 1, or be -1 to leave it to the number of classes"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
@@ -69,6 +69,11 @@ class Swapped(JointObjective):
         if swap.views < 2:
             raise InputError(f"{option('joint.swap.views')} must be at least 2: each view predicts the other.")
         check_limits(swap, "joint.swap", _LIMITS)
+        if swap.small_views and self._model.backbone in KEEP_LAYOUT:
+            raise InputError(
+                f"The {self._model.backbone} network takes images of one size, so there can be no small views; set "
+                f"{option('joint.swap.small_views', 0)}, or choose another {option('model.backbone')}."
+            )
         if swap.regroups and swap.parts > 1:
             raise InputError(
                 f"{option('joint.swap.parts', swap.parts)} goes with {option('joint.swap.regroups', 0)} only: both are ways to "

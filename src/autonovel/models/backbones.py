@@ -28,7 +28,7 @@ from autonovel.errors import InputError, option
 from autonovel.models import efficientnet, resnet, vgg
 from autonovel.models.foreign import Fit, Foreign, Pretrained, in_blocks
 from autonovel.models.views import Chain
-from autonovel.settings import Model, from_dict
+from autonovel.settings import KEEP_LAYOUT, Model, from_dict
 
 Statistics = tuple[Sequence[float], Sequence[float]]
 
@@ -303,7 +303,7 @@ def _of_a_run(file: Path, state: Mapping[str, Tensor], wanted: _Wanted) -> Backb
     if wanted.channels > len(mean):
         raise InputError(f"The network in {file} was trained on grey images; these have {wanted.channels} channels.")
     side = model.size or trained_at
-    if wanted.size != side and model.backbone in ("small", "vgg"):
+    if wanted.size != side and model.backbone in KEEP_LAYOUT:
         raise InputError(
             f"The {model.backbone} network in {file} takes images of {side} pixels; set {option('model.size')} {side}."
         )
