@@ -292,6 +292,9 @@ class Swap:
     class. -1 takes half where there are more than ten new classes (known ones, where the number is estimated)."""
     balance: float = 1.0
     """How strictly targets make clusters equally large: 1 fully, less lets sizes differ where the scores say so, 0 not at all."""
+    carry: float = 0.0
+    """How much of the balancing of each batch the next one starts from, 0.1 for instance: clusters then become equal over the
+    whole pile, where rounds that start anew in each batch leave them as unequal as the scores make them. 0: nothing."""
     prior_rate: float = 0.0
     """How far each step moves the sizes that targets aim at towards the mean prediction; 0 keeps them equal."""
     regroups: int = 0

@@ -21,6 +21,7 @@ from autonovel.maths.losses import (
     mean_entropy_loss,
     moved_prior,
     pair_loss,
+    pulled_targets,
     relaxed_targets,
     set_divergence,
     view_divergence,
@@ -213,17 +214,22 @@ def test_targets_have_the_sizes_asked_for_and_equal_ones_are_the_default() -> No
 
 
 def slow_relaxed(
-    scores: list[list[float]], epsilon: float, iterations: int, strength: float, prior: list[float]
-) -> list[list[float]]:
-    """Scaling of images and clusters in turn, the clusters' with an exponent (Chizat et al., 2018)."""
+    scores: list[list[float]],
+    epsilon: float,
+    iterations: int,
+    strength: float,
+    prior: list[float],
+    start: list[float] | None = None,
+) -> tuple[list[list[float]], list[float]]:
+    """Scaling of images and clusters in turn, the clusters' with an exponent (Chizat et al., 2018): targets and factors."""
     n, c = len(scores), len(prior)
     kernel = [[math.exp((value - max(map(max, scores))) / epsilon) for value in row] for row in scores]
-    of_cluster = [1.0] * c
+    of_cluster = start or [1.0] * c
     for _ in range(iterations):
         of_image = [1 / sum(kernel[i][k] * of_cluster[k] for k in range(c)) for i in range(n)]
         of_cluster = [(n * prior[k] / sum(kernel[i][k] * of_image[i] for i in range(n))) ** strength for k in range(c)]
     q = [[kernel[i][k] * of_cluster[k] for k in range(c)] for i in range(n)]
-    return [[value / sum(row) for value in row] for row in q]
+    return [[value / sum(row) for value in row] for row in q], of_cluster
 
 
 @settings(max_examples=60, deadline=None)
@@ -235,7 +241,7 @@ def test_relaxed_targets_agree_with_the_loop(seed: int, size: tuple[int, int], r
     found = relaxed_targets(scores, mask, epsilon=0.1, iterations=rounds, strength=strength, prior=prior)[0]
     assert not found[~mask].any()
     if mask.any():
-        expected = slow_relaxed(scores[0, mask].tolist(), 0.1, rounds, strength, prior.tolist())
+        expected, _ = slow_relaxed(scores[0, mask].tolist(), 0.1, rounds, strength, prior.tolist())
         np.testing.assert_allclose(found[mask].numpy(), expected, rtol=2e-3, atol=1e-6)
 
 
@@ -259,6 +265,59 @@ def test_relaxed_targets_lie_between_each_for_itself_and_balance() -> None:
     assert torch.allclose(held_targets, strict, atol=1e-3)
     alone = relaxed_targets(scores, everything, epsilon=0.05, iterations=3, strength=0.0)
     assert torch.allclose(alone, (scores / 0.05).softmax(2), atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, size=SIZES, rounds=st.integers(1, 4), strength=st.sampled_from([0.3, 1.0]), by_head=st.booleans())
+def test_targets_that_start_from_a_pull_agree_with_the_loop(
+    seed: int, size: tuple[int, int], rounds: int, strength: float, by_head: bool
+) -> None:
+    n, c = size
+    scores = 2 * torch.rand(2, n, c, generator=torch.Generator().manual_seed(seed)) - 1
+    mask, start = draw(seed, n, c)[2], torch.randn(2, c, generator=torch.Generator().manual_seed(seed))
+    prior = shares(seed, 2, c) if by_head else shares(seed, c)
+    targets, pull = pulled_targets(scores, mask, start, epsilon=0.1, iterations=rounds, strength=strength, prior=prior)
+    assert not targets[:, ~mask].any()
+    if not mask.any():
+        assert torch.allclose(pull, start - start.mean(1, keepdim=True))
+        return
+    for head in range(2):
+        own = (prior[head] if by_head else prior).tolist()
+        factors = start[head].exp().tolist()
+        expected, found = slow_relaxed(scores[head, mask].tolist(), 0.1, rounds, strength, own, factors)
+        np.testing.assert_allclose(targets[head, mask].numpy(), expected, rtol=2e-3, atol=1e-6)
+        np.testing.assert_allclose(pull[head].numpy(), np.log(found) - np.mean(np.log(found)), rtol=2e-3, atol=1e-4)
+
+
+CLEAR = 0.6 * torch.eye(3)[torch.tensor([0] * 300 + [1] * 200 + [2] * 100)]
+"""Scores of 600 images that clearly prefer one of three clusters: 300, 200 and 100 of them."""
+
+
+def sizes_over_batches(strength: float, carry: float) -> Tensor:
+    """How large targets make the clusters of these images, each batch of 60 starting from the pull of those before."""
+    generator = torch.Generator().manual_seed(0)
+    scores = (CLEAR + 0.1 * torch.randn(CLEAR.shape, generator=generator))[None]
+    pull, sizes, everything = torch.zeros(1, 3), torch.zeros(3), torch.ones(60, dtype=torch.bool)
+    for epoch in range(60):
+        sizes = torch.zeros(3)
+        for rows in torch.randperm(600, generator=generator).split(60):
+            targets, next_pull = pulled_targets(
+                scores[:, rows], everything, pull, epsilon=0.05, iterations=3, strength=strength
+            )
+            pull = torch.lerp(pull, next_pull, carry)
+            sizes += targets[0].sum(0)
+    return sizes
+
+
+def test_a_few_rounds_leave_clear_clusters_as_they_are_and_carried_on_they_make_them_equal() -> None:
+    assert sizes_over_batches(1.0, 0.0).tolist() == pytest.approx([300, 200, 100], abs=15)
+    assert sizes_over_batches(1.0, 0.1).tolist() == pytest.approx([200, 200, 200], abs=10)
+
+
+def test_carried_on_a_strength_below_one_is_a_limit_to_what_balancing_may_overrule() -> None:
+    # a third of 300 images would have to give up 0.6 / 0.05 = 12; strength 0.5 lets the pull be log(200 / 300) and so on
+    assert sizes_over_batches(0.5, 0.1).tolist() == pytest.approx([300, 200, 100], abs=5)
+    assert sizes_over_batches(0.99, 0.1).tolist() == pytest.approx([200, 200, 200], abs=40)
 
 
 @settings(max_examples=60, deadline=None)
@@ -517,6 +576,7 @@ def test_each_is_one_graph_without_a_look_at_values() -> None:
         return [
             balanced_targets(joined, counts, prior=moved_prior(prior, log_p.exp(), mask, 0.1), **options),
             relaxed_targets(scores, mask, strength=0.5, **options),
+            *pulled_targets(scores, mask, prior.log(), **options),
             log_picked(scores, 0.5),
             set_divergence(log_p, mask, ~mask, bound=9.0),
             crossed_entropy(log_p, mask, ~mask, bound=9.0),

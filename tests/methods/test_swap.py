@@ -16,7 +16,7 @@ from autonovel.chance import seeded
 from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch
 from autonovel.errors import InputError
-from autonovel.maths.losses import balanced_targets, relaxed_targets
+from autonovel.maths.losses import balanced_targets, pulled_targets, relaxed_targets
 from autonovel.methods.base import Method, losses_of
 from autonovel.models.net import Net, build
 from autonovel.settings import KEEP_LAYOUT, Augment, Joint, Model, Recipe, Swap
@@ -119,6 +119,24 @@ def test_relaxed_targets_take_the_place_of_balanced_ones() -> None:
         cosines = [view * net.settings.temperature for view in scores]
         targets = [relaxed_targets(c, MIXED < 0, epsilon=0.05, iterations=3, strength=0.4) for c in cosines]
         np.testing.assert_allclose(found[kind].detach(), cross_entropy(log_p, targets), rtol=1e-5)
+
+
+@pytest.mark.parametrize("balance", [1.0, 0.4])
+def test_balancing_starts_from_that_of_the_batches_before(balance: float) -> None:
+    net, method = prepared(carry=0.3, balance=balance)
+    options = {"epsilon": 0.05, "iterations": 3, "strength": balance}
+    pull = torch.zeros(2, N_NEW)
+    for seed in range(3):
+        scores, log_p = said(net, method, "new", seed=seed)
+        views = [pulled_targets(s * net.settings.temperature, MIXED < 0, pull, **options) for s in scores]
+        loss = step(net, method, seed=seed)["new"]
+        np.testing.assert_allclose(loss.detach(), cross_entropy(log_p, [targets for targets, _ in views]), rtol=1e-5)
+        pull = 0.7 * pull + 0.3 * (views[0][1] + views[1][1]) / 2
+        np.testing.assert_allclose(method.get_buffer("pull_new"), pull, rtol=1e-4, atol=1e-6)
+    assert pull.abs().max() > 0.01
+    before = method.get_buffer("pull_new").clone()
+    step(net, method, ONLY_KNOWN)
+    torch.testing.assert_close(method.get_buffer("pull_new"), before)
 
 
 def test_the_estimated_sizes_move_with_the_predictions_and_the_next_targets_use_them() -> None:
@@ -466,6 +484,19 @@ def test_a_queue_of_other_clusters_is_emptied() -> None:
     assert method.get_buffer("written_new") == 0
 
 
+def test_new_clusters_are_not_pulled_by_what_the_old_ones_lacked() -> None:
+    net, method = prepared(regroups=1, carry=0.1)
+    for kind in ("new", "over"):
+        method.get_buffer(f"pull_{kind}").fill_(1.0)
+    head = net.heads["new"]
+    kept = head.classes.detach().clone()
+    method.start_epoch(net.eval(), Blobs(net.n_features), EPOCHS // 2)
+    again = (head.classes != kept).flatten(1).any(1)
+    assert again.any()
+    assert torch.equal(method.get_buffer("pull_new"), (~again).float()[:, None].expand(-1, N_NEW))
+    assert (method.get_buffer("pull_over") == 1).all()
+
+
 def test_targets_aim_at_the_sizes_of_the_groups() -> None:
     net, method = prepared(regroups=1)
     assert method.state_dict().keys() == {"prior_new"}
@@ -492,7 +523,7 @@ def test_too_few_images_are_left_as_they_are() -> None:
 
 
 ALL = {"balance": 0.7, "prior_rate": 0.1, "mean_entropy": 0.3, "queue": 10, "divergence": 0.2, "divergence_bound": -6.0}
-ALL |= {"view_divergence": 0.1}
+ALL |= {"view_divergence": 0.1, "carry": 0.2}
 
 
 @pytest.mark.parametrize("labels", [MIXED, ONLY_KNOWN, ONLY_NEW], ids=["mixed", "only known", "only new"])
@@ -513,7 +544,7 @@ def test_without_known_classes_there_is_no_divergence() -> None:
 
 def test_what_is_remembered_is_in_the_state() -> None:
     _, method = prepared(**ALL)
-    names = {f"{name}_{kind}" for name in ("prior", "queue", "written") for kind in ("new", "over")}
+    names = {f"{name}_{kind}" for name in ("prior", "pull", "queue", "written") for kind in ("new", "over")}
     assert method.state_dict().keys() == names
 
 
@@ -523,6 +554,7 @@ def test_what_is_remembered_is_in_the_state() -> None:
         ({"balance": 1.5}, "balance"),
         ({"parts": 0}, "parts"),
         ({"prior_rate": -0.1}, "prior-rate"),
+        ({"carry": 1.5}, "carry"),
         ({"divergence": -1.0}, "divergence"),
         ({"mean_entropy": float("nan")}, "mean-entropy"),
         ({"divergence_bound": 8.0}, "divergence-bound"),

@@ -188,16 +188,45 @@ def relaxed_targets(
     Returns:
         (heads, n, clusters), rows of the mask sum to one.
     """
-    kernel = _kernel(scores, mask, epsilon)
-    tiny = torch.finfo(kernel.dtype).tiny
-    share = kernel.new_full(kernel.shape[2:], 1 / kernel.shape[2]) if prior is None else prior
-    wanted = share.unsqueeze(-2) * mask.sum()
-    by_cluster = torch.ones_like(kernel[:, :1])
+    pull = scores.new_zeros(scores.shape[0], scores.shape[2])
+    return pulled_targets(scores, mask, pull, epsilon=epsilon, iterations=iterations, strength=strength, prior=prior)[0]
+
+
+def pulled_targets(
+    scores: Tensor,
+    mask: Tensor,
+    pull: Tensor,
+    *,
+    epsilon: float,
+    iterations: int,
+    strength: float = 1.0,
+    prior: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Relaxed targets that start from the pull of each cluster in earlier batches, and the pull that they end with.
+
+    The pull of a cluster is what balancing adds to its scores / epsilon in every image. A few rounds change it by no more than
+    a few times log(wanted size / size), which moves only images between which and another cluster there is next to nothing.
+    Carried on from batch to batch it grows until sizes are as wanted, over all images and not in each batch; with a strength
+    below 1, until it is strength / (1 - strength) x log(wanted size / size).
+
+    Args:
+        scores, mask, epsilon, iterations, strength, prior: as for :func:`relaxed_targets`.
+        pull: (heads, clusters), where to start; only differences between clusters count.
+
+    Returns:
+        (heads, n, clusters), rows of the mask sum to one; (heads, clusters) with a mean of zero, `pull` where no row counts.
+    """
+    scores, rows = scores / epsilon, mask[None, :, None]
+    share = scores.new_full(scores.shape[2:], 1 / scores.shape[2]) if prior is None else prior
+    wanted = (share * mask.sum().clamp(min=1)).clamp(min=torch.finfo(scores.dtype).tiny).log()
+    found = pull
     for _ in range(iterations):
-        by_image = 1 / (kernel * by_cluster).sum(2, keepdim=True).clamp(min=tiny)
-        by_cluster = (wanted / (kernel * by_image).sum(1, keepdim=True).clamp(min=tiny)) ** strength
-    q = kernel * by_cluster
-    return q / q.sum(2, keepdim=True).clamp(min=tiny)
+        # an image's own share of each cluster, less the pull: what is summed up must not know of its own factor
+        by_image = scores - (scores + found[:, None]).logsumexp(2, keepdim=True)
+        found = strength * (wanted - torch.where(rows, by_image, -torch.inf).logsumexp(1))
+    found = torch.where(mask.any(), found, pull)
+    targets = torch.where(rows, (scores + found[:, None]).softmax(2), 0.0)
+    return targets, found - found.mean(1, keepdim=True)
 
 
 def _kernel(scores: Tensor, mask: Tensor, epsilon: float) -> Tensor:

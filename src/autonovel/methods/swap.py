@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from autonovel.maths.losses import (
     log_picked,
     mean_entropy_loss,
     moved_prior,
+    pulled_targets,
     relaxed_targets,
     set_divergence,
     view_divergence,
@@ -41,6 +43,7 @@ _LIMITS: Limits = (
     ("regroups", 0, math.inf, "be at least 0"),
     ("by_class", 0.0, 1.0, "lie between 0 and 1, or be -1 to leave it to the number of classes"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
+    ("carry", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
     ("divergence", 0.0, math.inf, "be at least 0"),
@@ -108,6 +111,8 @@ class Swapped(JointObjective):
         net.add_head(kind, spec)
         if self._estimates_sizes(kind):
             self.register_buffer(f"prior_{kind}", torch.full((swap.heads, clusters), 1 / clusters))
+        if swap.carry:
+            self.register_buffer(f"pull_{kind}", torch.zeros(swap.heads, clusters))
         if swap.queue:
             self.register_buffer(f"queue_{kind}", torch.zeros(swap.queue, swap.heads, clusters))
             self.register_buffer(f"written_{kind}", torch.zeros((), dtype=torch.int64))
@@ -159,6 +164,8 @@ class Swapped(JointObjective):
         sizes = torch.bincount(groups, minlength=self._n_new)
         prior = self.get_buffer("prior_new")
         prior.copy_(torch.where(clearer[:, None], sizes / sizes.sum(), prior))
+        if self.settings.swap.carry:
+            self.get_buffer("pull_new").masked_fill_(clearer[:, None], 0.0)
         if self.settings.swap.queue and clearer.any():  # it holds scores of other clusters
             self.get_buffer("written_new").zero_()
 
@@ -264,24 +271,24 @@ class Swapped(JointObjective):
         """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
         swap = self.settings.swap
         prior = self.get_buffer(f"prior_{kind}") if self._estimates_sizes(kind) else None
-        found = []
+        pull = self.get_buffer(f"pull_{kind}") if swap.carry else None
+        options: dict[str, Any] = {"epsilon": swap.epsilon, "iterations": swap.iterations, "prior": prior}
+        found, pulls = [], []
         for view in scores[: swap.views]:
             cosines, rows = self._cosines(view), mask
             if swap.queue:
                 past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
                 cosines, rows = with_past(cosines, mask, past, is_filled(past, written))
-            if swap.balance < 1:
-                targets = relaxed_targets(
-                    cosines,
-                    rows,
-                    epsilon=swap.epsilon,
-                    iterations=swap.iterations,
-                    strength=swap.balance,
-                    prior=prior,
-                )
+            if pull is not None:
+                targets, next_pull = pulled_targets(cosines, rows, pull, strength=swap.balance, **options)
+                pulls.append(next_pull)
+            elif swap.balance < 1:
+                targets = relaxed_targets(cosines, rows, strength=swap.balance, **options)
             else:
-                targets = balanced_targets(cosines, rows, epsilon=swap.epsilon, iterations=swap.iterations, prior=prior)
+                targets = balanced_targets(cosines, rows, **options)
             found.append(targets[:, : len(mask)])
+        if pull is not None:
+            pull.lerp_(torch.stack(pulls).mean(0), swap.carry)
         return found
 
     def _cosines(self, scores: Tensor) -> Tensor:
