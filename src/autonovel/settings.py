@@ -295,6 +295,8 @@ class Swap:
     carry: float = 0.0
     """How much of the balancing of each batch the next one starts from, 0.1 for instance: clusters then become equal over the
     whole pile, where rounds that start anew in each batch leave them as unequal as the scores make them. 0: nothing."""
+    carry_until: float = 0.5
+    """Share of the epochs in which balancing is carried on; after it sizes may differ again where the scores say so."""
     prior_rate: float = 0.0
     """How far each step moves the sizes that targets aim at towards the mean prediction; 0 keeps them equal."""
     regroups: int = 0

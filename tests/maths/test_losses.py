@@ -298,7 +298,7 @@ def sizes_over_batches(strength: float, carry: float) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     scores = (CLEAR + 0.1 * torch.randn(CLEAR.shape, generator=generator))[None]
     pull, sizes, everything = torch.zeros(1, 3), torch.zeros(3), torch.ones(60, dtype=torch.bool)
-    for epoch in range(60):
+    for _ in range(60):
         sizes = torch.zeros(3)
         for rows in torch.randperm(600, generator=generator).split(60):
             targets, next_pull = pulled_targets(

@@ -139,6 +139,28 @@ def test_balancing_starts_from_that_of_the_batches_before(balance: float) -> Non
     torch.testing.assert_close(method.get_buffer("pull_new"), before)
 
 
+def test_balancing_is_carried_on_for_a_share_of_the_epochs() -> None:
+    net, method = prepared(carry=0.3, carry_until=0.5)
+    look = Blobs(net.n_features)
+    for epoch in range(EPOCHS):
+        method.start_epoch(net, look, epoch)
+        step(net, method, seed=epoch)
+        pulls = [method.get_buffer(f"pull_{kind}") for kind in ("new", "over")]
+        assert all(bool(pull.any()) == (epoch < EPOCHS / 2) for pull in pulls)
+    scores, log_p = said(net, method, "new")
+    targets = [
+        relaxed_targets(s * net.settings.temperature, MIXED < 0, epsilon=0.05, iterations=3, strength=1.0)
+        for s in scores
+    ]
+    np.testing.assert_allclose(step(net, method)["new"].detach(), cross_entropy(log_p, targets), rtol=1e-5)
+
+
+def test_without_over_clustering_heads_balancing_can_be_carried_on() -> None:
+    net, method = prepared(carry=0.3, over_factor=0)
+    method.start_epoch(net, Blobs(net.n_features), EPOCHS - 1)
+    assert step(net, method)["new"].isfinite().all()
+
+
 def test_the_estimated_sizes_move_with_the_predictions_and_the_next_targets_use_them() -> None:
     net, method = prepared(prior_rate=0.3)
     expected = torch.full((2, N_NEW), 1 / N_NEW)
@@ -485,7 +507,7 @@ def test_a_queue_of_other_clusters_is_emptied() -> None:
 
 
 def test_new_clusters_are_not_pulled_by_what_the_old_ones_lacked() -> None:
-    net, method = prepared(regroups=1, carry=0.1)
+    net, method = prepared(regroups=1, carry=0.1, carry_until=1.0)
     for kind in ("new", "over"):
         method.get_buffer(f"pull_{kind}").fill_(1.0)
     head = net.heads["new"]
@@ -545,7 +567,7 @@ def test_without_known_classes_there_is_no_divergence() -> None:
 def test_what_is_remembered_is_in_the_state() -> None:
     _, method = prepared(**ALL)
     names = {f"{name}_{kind}" for name in ("prior", "pull", "queue", "written") for kind in ("new", "over")}
-    assert method.state_dict().keys() == names
+    assert method.state_dict().keys() == names | {"carrying"}
 
 
 @pytest.mark.parametrize(
@@ -555,6 +577,7 @@ def test_what_is_remembered_is_in_the_state() -> None:
         ({"parts": 0}, "parts"),
         ({"prior_rate": -0.1}, "prior-rate"),
         ({"carry": 1.5}, "carry"),
+        ({"carry_until": 2.0}, "carry-until"),
         ({"divergence": -1.0}, "divergence"),
         ({"mean_entropy": float("nan")}, "mean-entropy"),
         ({"divergence_bound": 8.0}, "divergence-bound"),

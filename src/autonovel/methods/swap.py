@@ -44,6 +44,7 @@ _LIMITS: Limits = (
     ("by_class", 0.0, 1.0, "lie between 0 and 1, or be -1 to leave it to the number of classes"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
     ("carry", 0.0, 1.0, "lie between 0 and 1"),
+    ("carry_until", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
     ("divergence", 0.0, math.inf, "be at least 0"),
@@ -92,6 +93,8 @@ class Swapped(JointObjective):
         """Add the clustering heads and the over-clustering ones, and what is remembered of earlier batches."""
         super().prepare(net)
         swap = self.settings.swap
+        if swap.carry:
+            self.register_buffer("carrying", torch.tensor(swap.carry))
         self._add_heads(net, "new", self._n_new, swap.parts)
         if swap.over_factor:
             self._add_heads(net, "over", swap.over_factor * swap.parts * self._n_new)
@@ -123,9 +126,12 @@ class Swapped(JointObjective):
         return swap.prior_rate > 0 or (swap.regroups > 0 and kind == "new")
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
-        """Look for groups of different sizes, if that is wanted and it is time."""
+        """Look for groups of different sizes, and leave sizes to the scores, if that is wanted and it is time."""
         super().start_epoch(net, look, epoch)
-        times, epochs = self.settings.swap.regroups, self.settings.epochs
+        swap, times, epochs = self.settings.swap, self.settings.swap.regroups, self.settings.epochs
+        if swap.carry and epoch >= swap.carry_until * epochs:
+            for name in ("carrying", *(f"pull_{kind}" for kind in ("new", "over") if kind in net.heads)):
+                self.get_buffer(name).zero_()
         if epoch in {turn * epochs // (times + 1) for turn in range(1, times + 1)}:
             self._regroup(net, look)
 
@@ -288,7 +294,7 @@ class Swapped(JointObjective):
                 targets = balanced_targets(cosines, rows, **options)
             found.append(targets[:, : len(mask)])
         if pull is not None:
-            pull.lerp_(torch.stack(pulls).mean(0), swap.carry)
+            pull.lerp_(torch.stack(pulls).mean(0), self.get_buffer("carrying"))
         return found
 
     def _cosines(self, scores: Tensor) -> Tensor:
