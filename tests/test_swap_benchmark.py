@@ -74,8 +74,13 @@ def test_uneven_sizes_and_hidden_known_classes(small_cifar: Path, tmp_path: Path
     assert (len(chosen["sizes"]), sum(chosen["sizes"])) == (2, 20)
     assert load(chosen["run"]).summary["n_known"] == 2
     assert (chosen["known"], chosen["hidden"]) == ([0, 1, 2, 4], [4, 2])
+    [cut] = lines_of(small_cifar, tmp_path / "f", "--variant", TINY, *few, "--sizes", "3,10")
+    assert sorted(sum(row) for row in cut["confusion"]) == [3, 10]
+    assert cut["recall"][1] == sum(cut["confusion"][1][1:2]) / 3  # the 4, which is named first
     with pytest.raises(InputError, match="--hide names 3, which is not among"):
         lines_of(small_cifar, tmp_path / "e", "--known", "1,2,4", "--hide", "3,4")
+    with pytest.raises(InputError, match="All classes of mnist are known; hide some"):
+        lines_of(small_cifar, tmp_path / "e", "--data", "mnist", "--hide", "3,4")
 
 
 def test_some_known_classes_are_left_out_with_their_images_alone(small_cifar: Path) -> None:
