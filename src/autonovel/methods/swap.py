@@ -25,7 +25,8 @@ from autonovel.maths.losses import (
     log_picked,
     mean_entropy_loss,
     moved_prior,
-    pulled_targets,
+    moved_pull,
+    pulled,
     relaxed_targets,
     set_divergence,
     view_divergence,
@@ -43,7 +44,7 @@ _LIMITS: Limits = (
     ("regroups", 0, math.inf, "be at least 0"),
     ("by_class", 0.0, 1.0, "lie between 0 and 1, or be -1 to leave it to the number of classes"),
     ("balance", 0.0, 1.0, "lie between 0 and 1"),
-    ("carry", 0.0, 1.0, "lie between 0 and 1"),
+    ("carry", 0.0, math.inf, "be at least 0"),
     ("carry_until", 0.0, 1.0, "lie between 0 and 1"),
     ("prior_rate", 0.0, 1.0, "lie between 0 and 1"),
     ("mean_entropy", 0.0, math.inf, "be at least 0"),
@@ -83,6 +84,11 @@ class Swapped(JointObjective):
                 f"{option('joint.swap.parts', swap.parts)} goes with {option('joint.swap.regroups', 0)} only: both are ways to "
                 "find classes of different sizes."
             )
+        if swap.carry and swap.balance < 1:
+            raise InputError(
+                f"{option('joint.swap.carry')} makes clusters as large as wanted, which a {option('joint.swap.balance')} below 1 "
+                "does not ask for; leave one of them out."
+            )
         if swap.queue and swap.queue < self.settings.batch:
             raise InputError(
                 f"{option('joint.swap.queue')} is {swap.queue}; it must be 0 or at least as long as a batch "
@@ -94,7 +100,7 @@ class Swapped(JointObjective):
         super().prepare(net)
         swap = self.settings.swap
         if swap.carry:
-            self.register_buffer("carrying", torch.tensor(swap.carry))
+            self.register_buffer("carrying", torch.tensor(swap.carry * swap.epsilon))
         self._add_heads(net, "new", self._n_new, swap.parts)
         if swap.over_factor:
             self._add_heads(net, "over", swap.over_factor * swap.parts * self._n_new)
@@ -277,24 +283,23 @@ class Swapped(JointObjective):
         """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
         swap = self.settings.swap
         prior = self.get_buffer(f"prior_{kind}") if self._estimates_sizes(kind) else None
-        pull = self.get_buffer(f"pull_{kind}") if swap.carry else None
         options: dict[str, Any] = {"epsilon": swap.epsilon, "iterations": swap.iterations, "prior": prior}
-        found, pulls = [], []
+        found = []
         for view in scores[: swap.views]:
             cosines, rows = self._cosines(view), mask
             if swap.queue:
                 past, written = (self.get_buffer(f"{name}_{kind}") for name in ("queue", "written"))
                 cosines, rows = with_past(cosines, mask, past, is_filled(past, written))
-            if pull is not None:
-                targets, next_pull = pulled_targets(cosines, rows, pull, strength=swap.balance, **options)
-                pulls.append(next_pull)
-            elif swap.balance < 1:
+            if swap.carry:
+                pull, rate = self.get_buffer(f"pull_{kind}"), self.get_buffer("carrying")
+                cosines = torch.where(rate > 0, pulled(cosines, pull, swap.epsilon), cosines)
+            if swap.balance < 1:
                 targets = relaxed_targets(cosines, rows, strength=swap.balance, **options)
             else:
                 targets = balanced_targets(cosines, rows, **options)
             found.append(targets[:, : len(mask)])
-        if pull is not None:
-            pull.lerp_(torch.stack(pulls).mean(0), self.get_buffer("carrying"))
+        if swap.carry:
+            pull.copy_(moved_pull(pull, torch.stack(found).mean(0), mask, rate, prior=prior))
         return found
 
     def _cosines(self, scores: Tensor) -> Tensor:
