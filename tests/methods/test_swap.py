@@ -597,6 +597,10 @@ def test_networks_that_take_images_of_one_size_refuse_small_views(backbone: str)
     sentence = f"The {backbone} network takes images of one size.* set --joint.swap.small-views 0, or choose another"
     with pytest.raises(InputError, match=sentence):
         joint_method(recipe, N_KNOWN, N_NEW).check((16, 16, 3))
+    from_a_file = joint_method(replace(recipe, model=Model(backbone="joint.safetensors")), N_KNOWN, N_NEW)
+    from_a_file.check((16, 16, 3))
+    with pytest.raises(InputError, match=sentence):
+        from_a_file.prepare(build(Model(backbone=backbone, width=4), channels=3, size=32))
 
 
 def test_sizes_are_not_both_enforced_and_relaxed() -> None:

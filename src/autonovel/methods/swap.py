@@ -74,11 +74,7 @@ class Swapped(JointObjective):
         if swap.views < 2:
             raise InputError(f"{option('joint.swap.views')} must be at least 2: each view predicts the other.")
         check_limits(swap, "joint.swap", _LIMITS)
-        if swap.small_views and self._model.backbone in KEEP_LAYOUT:
-            raise InputError(
-                f"The {self._model.backbone} network takes images of one size, so there can be no small views; set "
-                f"{option('joint.swap.small_views', 0)}, or choose another {option('model.backbone')}."
-            )
+        self._check_views(self._model.backbone)
         if swap.regroups and swap.parts > 1:
             raise InputError(
                 f"{option('joint.swap.parts', swap.parts)} goes with {option('joint.swap.regroups', 0)} only: both are ways to "
@@ -95,9 +91,17 @@ class Swapped(JointObjective):
                 f"({self.settings.batch})."
             )
 
+    def _check_views(self, backbone: str) -> None:
+        if self.settings.swap.small_views and backbone in KEEP_LAYOUT:
+            raise InputError(
+                f"The {backbone} network takes images of one size, so there can be no small views; set "
+                f"{option('joint.swap.small_views', 0)}, or choose another {option('model.backbone')}."
+            )
+
     def prepare(self, net: Net) -> None:
         """Add the clustering heads and the over-clustering ones, and what is remembered of earlier batches."""
         super().prepare(net)
+        self._check_views(net.settings.backbone)  # that of a file says what it is only once it is read
         swap = self.settings.swap
         if swap.carry:
             self.register_buffer("carrying", torch.tensor(swap.carry * swap.epsilon))
