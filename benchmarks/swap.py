@@ -92,7 +92,7 @@ def make_pile(args: argparse.Namespace) -> Pile:
 
 
 def hidden_pile(args: argparse.Namespace, data: ImageSet, others: int) -> Pile:
-    """Known classes without their labels; with them in the pile, unless there are none, so many others that nobody scores."""
+    """A pile of known classes whose labels are hidden, beside `others` classes that are not scored (0: leave these out)."""
     data = data.subset(cut_down(data.labels, args.hide, args.sizes))
     data, hidden = only(data, args.known or range(data.n_known), args.hide)
     task = hide(data, hidden, others)
@@ -102,11 +102,13 @@ def hidden_pile(args: argparse.Namespace, data: ImageSet, others: int) -> Pile:
 
 
 def cut_down(labels: np.ndarray, classes: Sequence[int], sizes: Sequence[int] | None) -> np.ndarray:
-    """bool (n,): the images that are left when of these classes only so many are; of all others, every one."""
+    """bool (n,), the images to keep so that these classes have these sizes; all of them if no sizes are given."""
     keep = np.ones(len(labels), dtype=bool)
-    if sizes is not None and len(sizes) != len(classes):
+    if sizes is None:
+        return keep
+    if len(sizes) != len(classes):
         raise InputError(f"--sizes gives {len(sizes)} sizes for {len(classes)} classes; give one for each.")
-    for c, size in zip(classes, sizes or (), strict=False):
+    for c, size in zip(classes, sizes, strict=True):
         keep[np.flatnonzero(labels == c)[size:]] = False
     return keep
 

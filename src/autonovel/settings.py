@@ -293,9 +293,10 @@ class Swap:
     balance: float = 1.0
     """How strictly targets make clusters equally large: 1 fully, less lets sizes differ where the scores say so, 0 not at all."""
     carry: float = 0.0
-    """How far each batch moves the balancing of the next: a cluster that it leaves a tenth short is drawn to by a tenth of this,
-    times epsilon, more. Clusters then get the wanted size over the whole pile; with 0 each batch is balanced by itself, which
-    leaves them nearly as unequal as the scores make them. The fewer steps, the more it takes: 3 for some hundred of them."""
+    """How strongly each batch corrects the balancing of the next: a cluster that it leaves a tenth short gets a tenth of this,
+    times epsilon, added to its cosines. Clusters then get the wanted size over the whole pile; with 0 each batch is balanced by
+    itself, which leaves them nearly as unequal as the scores make them. Short trainings need more: about 3 for a few hundred
+    steps."""
     carry_until: float = 0.5
     """Share of the epochs in which this is done; afterwards sizes may differ again where the scores say so."""
     prior_rate: float = 0.0

@@ -606,7 +606,9 @@ def test_networks_that_take_images_of_one_size_refuse_small_views(backbone: str)
 def test_sizes_are_not_both_enforced_and_relaxed() -> None:
     _, method = prepared()
     method.settings = replace(method.settings, swap=replace(method.settings.swap, carry=0.3, balance=0.9))
-    with pytest.raises(InputError, match=r"--joint.swap.carry makes .* a --joint.swap.balance below 1 .*; leave one"):
+    with pytest.raises(
+        InputError, match=r"--joint.swap.carry enforces .* --joint.swap.balance below 1 relaxes them; leave one"
+    ):
         method.check((SIZE, SIZE, 3))
 
 

@@ -139,9 +139,8 @@ def test_split_and_mark(open_tab: OpenTab, run: Run) -> None:
 def test_move_selected_images(open_tab: OpenTab, run: Run) -> None:
     page = open_tab(address="#/cluster/0")
     page.get_by_label("Order of the images").select_option("doubtful")
-    first = int(
-        shown_clusters(run)[0].ordered("doubtful")[0]
-    )  # of several that are equally doubtful the most typical one
+    # of several images that are equally doubtful, the page shows the most typical one first
+    first = int(shown_clusters(run)[0].ordered("doubtful")[0])
     assert run.machine.probability[first] == run.machine.probability[run.clusters[0].members].min()
     # in the first place: elsewhere it may have been before the order changed
     page.locator(".tile").nth(0).get_by_role("button", name=run.machine.images[first]).wait_for()

@@ -82,8 +82,8 @@ class Swapped(JointObjective):
             )
         if swap.carry and swap.balance < 1:
             raise InputError(
-                f"{option('joint.swap.carry')} makes clusters as large as wanted, which a {option('joint.swap.balance')} below 1 "
-                "does not ask for; leave one of them out."
+                f"{option('joint.swap.carry')} enforces the wanted sizes and {option('joint.swap.balance')} below 1 relaxes "
+                "them; leave one of them out."
             )
         if swap.queue and swap.queue < self.settings.batch:
             raise InputError(
@@ -104,6 +104,7 @@ class Swapped(JointObjective):
         self._check_views(net.settings.backbone)  # that of a file says what it is only once it is read
         swap = self.settings.swap
         if swap.carry:
+            # on the device, because a captured step must see it change
             self.register_buffer("carrying", torch.tensor(swap.carry * swap.epsilon))
         self._add_heads(net, "new", self._n_new, swap.parts)
         if swap.over_factor:
