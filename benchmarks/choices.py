@@ -28,21 +28,21 @@ import numpy as np
 from choosing_page import PAPER, PAPER_RAW
 from common import Log, add_row, brief, combinations, say
 
+from autonovel.answers.network import answer
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
+from autonovel.discovery.prepare import Pipeline
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import build
-from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe, with_fields, with_pretraining
 from autonovel.runs.files import lock
 from autonovel.runs.folder import Run
-from autonovel.settings import Recipe
-from autonovel.trained import answer
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields, with_pretraining
 
 RAW = ("paper_raw", "acc_raw", "images_per_second")
 """What rows of pre-training have besides."""

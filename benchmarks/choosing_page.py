@@ -12,7 +12,7 @@ from pathlib import Path
 
 from results_page import ROOT, Row, read_rows, spread, table
 
-from autonovel.methods.registry import described
+from autonovel.settings.registry import described
 
 DEPTHS = ("heads", "layer4", "layer3", "layer2", "layer1", "all")
 

@@ -28,18 +28,18 @@ from typing import Any
 import numpy as np
 from common import Log, add_row, brief, combinations, with_epochs
 
+from autonovel.answers.network import answer
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.data.loader import put_on
+from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.probes import estimate_from, plan_probes
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.models.net import build
-from autonovel.pipeline import Pipeline
-from autonovel.probes import estimate_from, plan_probes
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Recipe
-from autonovel.trained import answer
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields
 
 SURE = {"joint.epochs": 200, "joint.neighbours.self_labels": 0.5}
 """As many epochs of neighbours as in the recipe, then as many with sure answers."""

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autonovel.machine.progress import Reporter
 from autonovel.methods.base import Method, Task
-from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
-from autonovel.progress import Reporter
-from autonovel.recipes import get_recipe
 from autonovel.runs.files import lock
-from autonovel.settings import Recipe
-from autonovel.settle import Facts, settle
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe
+from autonovel.settings.registry import OBJECTIVES, PRETRAINING, find
+from autonovel.settings.resolve import Facts, settle
 from autonovel.tuning.search import grid
 
 

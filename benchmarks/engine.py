@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from common import joint_method, known_classes, pretraining, settled_for_cifar10
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import Epoch, train
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.machine.lanes import own_lane
+from autonovel.machine.streams import own_lane
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
-from autonovel.optimiser import make_optimiser
-from autonovel.step import Step
+from autonovel.training.engine import Epoch, train
+from autonovel.training.optimiser import make_optimiser
+from autonovel.training.step import Step
 
 STAGES = ("rotation", "supervised", "joint", "incremental", "swap")
 

@@ -27,23 +27,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autonovel.answers.network import answer_together
+from autonovel.answers.space import answer_from_features
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import put_on
 from autonovel.data.reading.inputs import open_input
 from autonovel.machine.device import Mode
-from autonovel.maths.answering import answer_from_features
 from autonovel.maths.confidence import expected_calibration_error, majority_right
-from autonovel.maths.counting import count_classes
+from autonovel.maths.count.counting import count_classes
+from autonovel.maths.count.wrong_number import merge_groups
 from autonovel.maths.grouping import group_pile
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import find_groups, principal_axes, smooth, unit, whitening
 from autonovel.maths.metrics import cluster_accuracy, joint_scores
 from autonovel.maths.mixed import find_old
-from autonovel.maths.wrong_number import merge_groups
 from autonovel.models.net import build
-from autonovel.settings import Model
-from autonovel.trained import answer_together
+from autonovel.settings.recipe import Model
 
 UNEVEN = (1.0, 0.7, 0.4, 0.2, 0.1)
 

@@ -24,8 +24,8 @@ from common import Log, add_row, brief
 from autonovel.api import discover
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
-from autonovel.recipes import get_recipe
-from autonovel.settle import PACKAGED
+from autonovel.settings.recipes import get_recipe
+from autonovel.settings.resolve import PACKAGED
 
 
 def few(images: ImageSet, truth: Truth, per_class: int) -> tuple[ImageSet, Truth]:

@@ -29,24 +29,24 @@ import numpy as np
 import torch
 from common import Log, add_row, combinations, say, with_epochs
 
-from autonovel.chance import host_generator
+from autonovel.answers.network import answer
+from autonovel.answers.space import answer_from_features
+from autonovel.base.chance import host_generator
 from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import Images, put_on
+from autonovel.discovery.prepare import Pipeline
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.maths.answering import answer_from_features
-from autonovel.maths.estimate import estimate_classes
+from autonovel.maths.count.estimate import estimate_classes
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import build
-from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Estimate, Model
-from autonovel.trained import answer
+from autonovel.settings.recipe import Estimate, Model
+from autonovel.settings.recipes import get_recipe, with_fields
 
 PAPER = dict(
     zip(

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from autonovel.models.net import Net
-from autonovel.settings import Joint, Training
+from autonovel.settings.recipe import Joint, Training
 
 
 def random_view(image: Image.Image, pad: int) -> Image.Image:

@@ -31,17 +31,17 @@ import numpy as np
 import torch
 from PIL import Image
 
+from autonovel.answers.network import Trained, images_at_once, restore
 from autonovel.api import discover
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import resize
 from autonovel.data.reading.decode import Form, decode
+from autonovel.discovery.finish import describe_device
 from autonovel.machine.device import Mode
 from autonovel.models import feature_store
 from autonovel.models.net import Net
-from autonovel.outcome import describe_device
-from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
-from autonovel.trained import Trained, images_at_once, restore
+from autonovel.settings.recipes import get_recipe
 
 KNOWN, NEW = 5, 5
 FILES_AT_ONCE = 1024

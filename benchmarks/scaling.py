@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from common import joint_method, known_classes, pretraining, settled_for_cifar10
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import train
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import end, join, leave
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
+from autonovel.training.engine import train
 
 STAGES = ("rotation", "joint", "swap")
 

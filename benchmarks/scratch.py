@@ -29,8 +29,8 @@ from autonovel.data.images import ImageSet
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import unit
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.recipes import get_recipe
-from autonovel.settings import Recipe, from_dict
+from autonovel.settings.recipe import Recipe, from_dict
+from autonovel.settings.recipes import get_recipe
 
 SIDE = 64
 

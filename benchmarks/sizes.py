@@ -26,7 +26,7 @@ from common import add_row
 
 from autonovel.api import discover
 from autonovel.data.images import ImageSet, Truth
-from autonovel.recipes import get_recipe
+from autonovel.settings.recipes import get_recipe
 
 
 def made_images(count: int, side: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:

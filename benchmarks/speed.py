@@ -26,15 +26,15 @@ import numpy as np
 import torch
 from common import joint_method, known_classes, pretraining
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import train
 from autonovel.machine.device import Mode
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
-from autonovel.recipes import get_recipe
-from autonovel.settings import Augment, Recipe
+from autonovel.settings.recipe import Augment, Recipe
+from autonovel.settings.recipes import get_recipe
+from autonovel.training.engine import train
 
 STAGES = ("rotation", "supervised", "joint")
 CLASSES = 5

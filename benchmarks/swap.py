@@ -35,26 +35,26 @@ from common import Log, add_row, combinations, say, with_epochs
 from torch import Tensor
 from tune_digits import hide
 
+from autonovel.answers.network import answer, restore, said_by_heads
+from autonovel.answers.space import answer_from_features
+from autonovel.base.errors import InputError, TrainingError
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.loader import put_on
-from autonovel.errors import InputError, TrainingError
+from autonovel.discovery.prepare import Pipeline
 from autonovel.machine.device import Mode
-from autonovel.maths.answering import answer_from_features
 from autonovel.maths.cluster_graph import merged, merging_order, number_by_heads
+from autonovel.maths.count.wrong_number import merge_groups
 from autonovel.maths.grouping import group_pile
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import Space, components, principal_axes, unit
 from autonovel.maths.linking import leaving, neighbours
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
-from autonovel.maths.wrong_number import merge_groups
 from autonovel.models.consensus import match_heads
 from autonovel.models.net import from_weights
-from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Recipe
-from autonovel.trained import answer, restore, said_by_heads
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields
 
 KEPT_COMPONENTS = 32
 KEPT_LABELLED = 5_000

@@ -24,16 +24,16 @@ import torch
 from common import add_row, combinations
 from tune_digits import agreement
 
+from autonovel.answers.network import restore, said_by_heads
+from autonovel.answers.space import answer_from_features
 from autonovel.data.benchmarks.splits import load_benchmark
+from autonovel.discovery.prepare import Pipeline
 from autonovel.machine.device import Mode
-from autonovel.maths.answering import answer_from_features
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy, matched_confusion
-from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Recipe
-from autonovel.trained import restore, said_by_heads
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields
 from autonovel.tuning.tasks import ProbeTask, hide
 
 

@@ -19,11 +19,11 @@ import torch
 from common import add_row, say
 from torch import Tensor
 
+from autonovel.answers.network import restore
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import joint_scores
 from autonovel.runs.folder import Run
-from autonovel.trained import restore
 
 SHIFTS = [round(float(shift), 2) for shift in np.arange(-4, 12.01, 0.25)]
 """What is added to the scores of new classes."""

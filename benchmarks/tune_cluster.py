@@ -25,17 +25,17 @@ import numpy as np
 import torch
 from common import Log, add_row, brief, combinations
 
-from autonovel.chance import make_key, seeded
+from autonovel.base.chance import make_key, seeded
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
-from autonovel.identity import config_of
+from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.models.net import build
-from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields
 
 
 def draw_classes(data: ImageSet, classes: int, draw: int) -> tuple[ImageSet, Truth]:

@@ -23,18 +23,18 @@ import numpy as np
 import torch
 from common import add_row, combinations
 
+from autonovel.answers.network import restore
 from autonovel.data.augment import to_float
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.loader import resize
+from autonovel.discovery.prepare import Pipeline
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
-from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Recipe
-from autonovel.trained import restore
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields
 from autonovel.tuning.tasks import ProbeTask, hide
 
 

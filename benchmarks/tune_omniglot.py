@@ -26,13 +26,13 @@ from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS, classes_by_alph
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import put_on
-from autonovel.identity import config_of
+from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.pipeline import Pipeline
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.folder import Run
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields
 from autonovel.tuning.tasks import hide
 
 KMEANS_STARTS = 5

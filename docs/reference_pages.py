@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import autonovel as an
+import autonovel.answers.further
 import autonovel.api
 import autonovel.export
-import autonovel.maths.class_estimate
+import autonovel.maths.count.class_estimate
 import autonovel.pairs
-import autonovel.predict
 import autonovel.runs.answers
 import autonovel.runs.state
 from autonovel.cli.common import TrainingVerb
 from autonovel.cli.flags import Flag, flags_of, usage
 from autonovel.cli.help import headings_of, typed
 from autonovel.cli.main import VERBS
-from autonovel.methods.registry import CHOICES
-from autonovel.recipes import describe_recipes
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import describe_recipes
+from autonovel.settings.registry import CHOICES
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by python docs/reference_pages.py; change the docstrings instead. -->"
@@ -45,7 +45,7 @@ API: dict[str, dict[str, Any]] = {
     },
     "A run": {
         "autonovel.Run": an.Run,
-        "autonovel.predict.predict": autonovel.predict.predict,
+        "autonovel.answers.further.predict": autonovel.answers.further.predict,
         "autonovel.export.export": autonovel.export.export,
         "autonovel.runs.answers.Prediction": autonovel.runs.answers.Prediction,
         "autonovel.runs.state.Cluster": autonovel.runs.state.Cluster,
@@ -59,7 +59,7 @@ API: dict[str, dict[str, Any]] = {
     "Settings": {"autonovel.get_recipe": an.get_recipe, "autonovel.Recipe": an.Recipe},
     "The number of classes, on features of your own": {
         "autonovel.estimate_classes": an.estimate_classes,
-        "autonovel.maths.class_estimate.ClassEstimate": autonovel.maths.class_estimate.ClassEstimate,
+        "autonovel.maths.count.class_estimate.ClassEstimate": autonovel.maths.count.class_estimate.ClassEstimate,
     },
     "Pair rules, for a training loop of your own": {
         f"autonovel.pairs.{name}": getattr(autonovel.pairs, name)

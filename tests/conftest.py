@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from autonovel.errors import on_command_line
+from autonovel.base.errors import on_command_line
 from tests.small_data import write_small_cifar10
 
 # an example that takes longer than usual says that the machine has other work, not that anything is wrong

@@ -14,10 +14,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
 import autonovel as an
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.recipes import get_recipe
-from autonovel.settings import Model, Recipe, Swap
+from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.recipes import get_recipe
 from tests.small_data import class_images
 
 SIZE, N_NEW = 12, 3
@@ -356,9 +356,9 @@ import sys
 for name in ("scipy", "sklearn", "matplotlib", "rich", "tyro", "pooch", "pandas", "pyarrow", "datasets"):
     sys.modules[name] = None  # importing it now fails
 import autonovel.maths.losses, autonovel.maths.pairs, autonovel.maths.metrics
-import autonovel.recipes, autonovel.engine, autonovel.models
+import autonovel.settings.recipes, autonovel.training.engine, autonovel.models
 import autonovel.methods.pairs, autonovel.methods.swap, autonovel.methods.rotation, autonovel.methods.supervised
-import autonovel.data.augment, autonovel.data.loader, autonovel.data.images, autonovel.progress
+import autonovel.data.augment, autonovel.data.loader, autonovel.data.images, autonovel.machine.progress
 import torch
 from autonovel.maths.pairs import rank_statistics
 print(rank_statistics(torch.eye(3), 1).sum().item())

@@ -8,7 +8,7 @@ import pytest
 
 import autonovel as an
 from autonovel.data.images import ImageSet, Truth
-from autonovel.recipes import get_recipe
+from autonovel.settings.recipes import get_recipe
 
 KNOWN, CLASSES, EACH, SIDE = 3, 5, 60, 16
 

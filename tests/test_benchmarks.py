@@ -15,7 +15,7 @@ from autonovel.data.loader import Batch
 from autonovel.maths.losses import pair_loss
 from autonovel.maths.pairs import rank_statistics
 from autonovel.methods.base import losses_of
-from autonovel.settings import Augment
+from autonovel.settings.recipe import Augment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import plain_loop

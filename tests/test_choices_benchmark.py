@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autonovel.recipes import get_recipe
+from autonovel.settings.recipes import get_recipe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import choices

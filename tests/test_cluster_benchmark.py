@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autonovel.recipes import get_recipe, with_fields
+from autonovel.settings.recipes import get_recipe, with_fields
 from tests.small_data import write_small_cifar100
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

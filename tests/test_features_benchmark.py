@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from autonovel.settle import packaged_network
+from autonovel.settings.resolve import packaged_network
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import features

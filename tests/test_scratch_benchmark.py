@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autonovel.recipes import get_recipe
+from autonovel.settings.recipes import get_recipe
 from tests.small_data import class_images
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

@@ -10,20 +10,20 @@ import torch
 from PIL import Image
 
 import autonovel as an
-from autonovel import scoring
 from autonovel.api import estimate
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
+from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages, put_on
 from autonovel.data.reading.inputs import Input
-from autonovel.engine import train
-from autonovel.errors import AutonovelWarning, InputError
+from autonovel.discovery import score as scoring
+from autonovel.discovery.probes import plan_probes
 from autonovel.machine.device import Mode
+from autonovel.machine.progress import Reporter
 from autonovel.models.net import build
-from autonovel.probes import plan_probes
-from autonovel.progress import Reporter
-from autonovel.recipes import get_recipe
-from autonovel.settings import Model, Recipe, Swap
+from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.recipes import get_recipe
+from autonovel.training.engine import train
 from tests.tiny import joint_method, known_classes
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from autonovel.base.errors import InputError
 from autonovel.data.benchmarks.splits import load_benchmark
-from autonovel.errors import InputError
 from autonovel.runs.folder import load
 from autonovel.runs.merging import read_merging
 

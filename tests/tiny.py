@@ -3,9 +3,9 @@
 import numpy as np
 
 from autonovel.methods.base import Method, Task
-from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.registry import OBJECTIVES, PRETRAINING, find
 
 
 def pretraining(recipe: Recipe, families: list[int] | None = None) -> Method:

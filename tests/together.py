@@ -12,19 +12,19 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from autonovel.chance import seeded
+from autonovel.answers.network import answer_together
+from autonovel.base.chance import seeded
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages, StreamedImages
-from autonovel.engine import train
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World, end, join, leave
-from autonovel.maths.estimate import estimate_classes
+from autonovel.maths.count.estimate import estimate_classes
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
-from autonovel.settings import Estimate, Recipe
-from autonovel.trained import answer_together
-from tests.test_engine import tiny_images, tiny_recipe
+from autonovel.settings.recipe import Estimate, Recipe
+from autonovel.training.engine import train
 from tests.tiny import joint_method, known_classes, pretraining
+from tests.training.test_engine import tiny_images, tiny_recipe
 
 KINDS = ["rotation", "prototypical", "supervised", "pairs", "incremental", "mlp", "swap", "adam", "streamed"]
 """Kinds of training that give in several processes what they give in one."""

@@ -14,14 +14,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from autonovel.api import cluster, discover, tune
+    from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
     from autonovel.data.benchmarks.splits import load_benchmark
     from autonovel.data.images import ImageSet, Truth
-    from autonovel.errors import AutonovelWarning, InputError, TrainingError
     from autonovel.estimator import AutoNovel
-    from autonovel.maths.estimate import estimate_classes
-    from autonovel.recipes import get_recipe
+    from autonovel.maths.count.estimate import estimate_classes
     from autonovel.runs.folder import Run, load
-    from autonovel.settings import Recipe
+    from autonovel.settings.recipe import Recipe
+    from autonovel.settings.recipes import get_recipe
 
 # Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
 _HOMES = {
@@ -31,12 +31,12 @@ _HOMES = {
     "load_benchmark": "data.benchmarks.splits",
     "ImageSet": "data.images",
     "Truth": "data.images",
-    "AutonovelWarning": "errors",
-    "InputError": "errors",
-    "TrainingError": "errors",
-    "estimate_classes": "maths.estimate",
-    "Recipe": "settings",
-    "get_recipe": "recipes",
+    "AutonovelWarning": "base.errors",
+    "InputError": "base.errors",
+    "TrainingError": "base.errors",
+    "estimate_classes": "maths.count.estimate",
+    "Recipe": "settings.recipe",
+    "get_recipe": "settings.recipes",
     "Run": "runs.folder",
     "load": "runs.folder",
     "tune": "api",

@@ -10,27 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autonovel.arguments import check_arguments, check_search
+from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
-from autonovel.errors import InputError, option
+from autonovel.discovery.arguments import check_arguments, check_search
+from autonovel.discovery.finish import finished_already, read_estimate
+from autonovel.discovery.next_round import next_round, same_recipe
+from autonovel.discovery.prepare import Pipeline
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
-from autonovel.maths.estimate import ClassEstimate
-from autonovel.next_round import next_round, same_recipe
-from autonovel.outcome import finished_already, read_estimate
-from autonovel.pipeline import Pipeline
-from autonovel.progress import Reporter, make_reporter
-from autonovel.recipes import PRESETS, describe_recipes, get_recipe, with_fields
+from autonovel.machine.progress import Reporter, make_reporter
+from autonovel.maths.count.estimate import ClassEstimate
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load
 from autonovel.runs.shared import open_run
 from autonovel.runs.thumbnails import SIDE as THUMBNAIL
-from autonovel.settings import Recipe
-from autonovel.settle import Facts, packaged_network, settle
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe, with_fields
+from autonovel.settings.resolve import Facts, packaged_network, settle
 from autonovel.tuning.result import Tuned
 from autonovel.tuning.search import Search, to_compare
 from autonovel.tuning.tasks import choose_splits, how_many_to_hide
@@ -71,8 +71,8 @@ def discover(
             and everything else is sorted again, together with ``unlabelled``, further images, if there are any. Here
             ``labelled`` is left out; for a run on arrays it is all of its images again, in the same order.
         n_new: how many new classes there are; 'auto' estimates it.
-        recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.settings.Recipe`. Left out, it is 'folder', or that
-            of the run to continue from.
+        recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.settings.recipe.Recipe`. Left out, it is
+            'folder', or that of the run to continue from.
         preset: paper, reference or fast; paper, or that of the run to continue from, when left out.
         incremental: train a joint head for known and new classes; as the recipe says when left out.
         seed: everything random depends on it.
@@ -181,7 +181,7 @@ def tune(
         search: fields of the recipe by name and the values to compare: ``{"joint.top_k": [1, 3, 5]}``. A name may be several
             joined by ``+``, which are given the same value.
         out: the folder of the search. The same call with the same folder continues where it stopped.
-        recipe: name or :class:`~autonovel.settings.Recipe` to which the values are added.
+        recipe: name or :class:`~autonovel.settings.recipe.Recipe` to which the values are added.
         preset: paper, reference or fast.
         trials: how many combinations to try, chosen at random; all of them when left out.
         splits: how many different sets of classes are hidden, one after the other.

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
+from autonovel.answers.judge import Judge
+from autonovel.answers.network import Answers, restore
 from autonovel.api import Path_, discover
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, says_a_class
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.settings import Recipe
-from autonovel.trained import Answers, restore
-from autonovel.verdict import Judge
+from autonovel.settings.recipe import Recipe
 
 
 class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -26,7 +26,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 
     Args:
         n_new: how many new classes there are among the unlabelled images; 'auto' estimates it.
-        recipe: a name or a :class:`~autonovel.settings.Recipe`.
+        recipe: a name or a :class:`~autonovel.settings.recipe.Recipe`.
         preset: paper, reference or fast.
         seed: everything random depends on it.
         device: cpu, cuda or auto.

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autonovel.base.errors import InputError
 from autonovel.cli.flags import (
     Flag,
     Positional,
@@ -22,8 +23,7 @@ from autonovel.cli.flags import (
     text_of,
     usage,
 )
-from autonovel.errors import InputError
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import pytest
 from autonovel.cli.common import TrainingVerb
 from autonovel.cli.flags import flags_of
 from autonovel.cli.main import VERBS, _flags, _verb
-from autonovel.recipes import get_recipe
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe
 from tests.cli.conftest import Call
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.cli.data import Data
 from autonovel.cli.doctor import Doctor
 from autonovel.cli.main import main
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import InputError, TrainingError, option
-from autonovel.methods.registry import described
-from autonovel.recipes import describe_recipes, get_recipe
+from autonovel.settings.recipes import describe_recipes, get_recipe
+from autonovel.settings.registry import described
 from tests.cli.conftest import Call, Result
 
 
@@ -208,7 +208,7 @@ WARNING = """
 import warnings
 from autonovel.cli.doctor import Doctor
 from autonovel.cli.main import main
-from autonovel.errors import AutonovelWarning
+from autonovel.base.errors import AutonovelWarning
 
 def warn(self):
     for _ in range(2):

@@ -223,7 +223,7 @@ def assert_same_run(out: Path, whole: Path) -> None:
 
 EAGER = """
 import functools, sys
-import autonovel.walk as walk
+import autonovel.discovery.run_stages as walk
 from autonovel.cli.main import main
 # the state is kept after each epoch, not every few seconds
 walk.train = functools.partial(walk.train, checkpoint_seconds=0.0)

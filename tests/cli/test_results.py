@@ -3,8 +3,8 @@
 import numpy as np
 
 from autonovel.cli.results import _scores
+from autonovel.discovery.finish import plain
 from autonovel.maths.metrics import joint_scores
-from autonovel.outcome import plain
 
 
 def test_a_pile_without_old_images_of_which_some_were_called_old_is_printed() -> None:

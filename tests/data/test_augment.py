@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx import Node
 
-from autonovel.chance import Chance, make_key
+from autonovel.base.chance import Chance, make_key
 from autonovel.data.augment import (
     DRAWS,
     _turn_hue,
@@ -24,7 +24,7 @@ from autonovel.data.augment import (
     quarter_turns,
     to_float,
 )
-from autonovel.settings import Augment
+from autonovel.settings.recipe import Augment
 
 EVERYTHING = Augment(
     "mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3, equalise=0.3, blur=0.5, cutout=0.3

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, Truth, says_a_class
-from autonovel.errors import InputError
 
 PIXELS = np.arange(4 * 8 * 8, dtype=np.uint8).reshape(4, 8, 8)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from autonovel.base.errors import InputError
 from autonovel.data import loader
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import (
@@ -23,7 +24,6 @@ from autonovel.data.loader import (
     resize,
     shuffled,
 )
-from autonovel.errors import InputError
 
 CPU = torch.device("cpu")
 

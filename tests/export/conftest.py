@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import autonovel as an
-from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run, load
-from autonovel.settings import Model, Recipe
+from autonovel.settings.recipe import Model, Recipe
+from autonovel.settings.recipes import get_recipe
 from tests.report.made import digits_run
 
 

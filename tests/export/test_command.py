@@ -29,7 +29,7 @@ def test_sorting_images(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "heron" in (tmp_path / "a.csv").read_text()
 
 
-@pytest.mark.filterwarnings("default::autonovel.errors.AutonovelWarning")
+@pytest.mark.filterwarnings("default::autonovel.base.errors.AutonovelWarning")
 def test_warnings_are_plain_sentences(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run.write_images(record._replace(source="") for record in run.images)
     assert main(["export", str(run.path), "--to", str(tmp_path / "out")]) == 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from autonovel.errors import AutonovelWarning, InputError
+from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.export import export
 from autonovel.export import folders as module
 from autonovel.export.place import move

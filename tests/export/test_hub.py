@@ -7,7 +7,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 
-from autonovel.errors import InputError, TrainingError
+from autonovel.base.errors import InputError, TrainingError
 from autonovel.export import export
 from autonovel.export.weights import read_model
 from autonovel.runs.folder import load

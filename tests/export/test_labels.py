@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from PIL import Image
 
-from autonovel.errors import AutonovelWarning, InputError
+from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.export import export
 from autonovel.runs.folder import Run, load
 from tests.export.conftest import edit

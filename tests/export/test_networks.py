@@ -12,17 +12,17 @@ import torch
 from safetensors import safe_open
 
 import autonovel
+from autonovel.answers.judge import Judge
+from autonovel.answers.network import restore
+from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.data.loader import resize
-from autonovel.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.export import export, graphs
 from autonovel.export.card import card
 from autonovel.export.network import network_of
-from autonovel.export.outputs import Class, Outputs
 from autonovel.export.weights import read_model
 from autonovel.machine.device import Mode
+from autonovel.runs.classes import Class, Outputs
 from autonovel.runs.folder import Run, load
-from autonovel.trained import restore
-from autonovel.verdict import Judge
 from tests.export.conftest import edit, pixels_of
 from tests.runs.made import FORMAT_1
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.export import export
 from autonovel.runs.folder import Run, load
 from tests.export.conftest import edit

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.machine.device import Mode
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from autonovel.base.errors import InputError
 from autonovel.cli.main import main
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.machine.launch import Launch, launched
 from autonovel.machine.processes import ALONE, Share, World, join, may_speak
@@ -291,10 +291,10 @@ def test_torchrun_leaves_the_run_folder_of_a_single_process(cifar: Path, whole: 
 
 FAILING = """
 import sys
-import autonovel.walk as walk
+import autonovel.discovery.run_stages as walk
 from autonovel.cli.main import main
 from autonovel.machine.launch import launched
-from autonovel.errors import TrainingError
+from autonovel.base.errors import TrainingError
 
 train = walk.train
 

@@ -12,7 +12,7 @@ from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode, compiler_settings
 from autonovel.machine.jobs import side_by_side
 from autonovel.machine.switches import SPINS, default_environment
-from tests.test_engine import trained
+from tests.training.test_engine import trained
 
 COMMAND = "import os, autonovel.machine.switches as s; s.set_for_command(); print(os.environ.get('GOMP_SPINCOUNT'))"
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from autonovel.settings import Estimate
+from autonovel.settings.recipe import Estimate
 
 QUICK = Estimate(splits=2, restarts=3, probe_draws=20)
 

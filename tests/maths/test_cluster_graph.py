@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.cluster_graph import (
     MORE_EVEN,
     ONE_CLASS,

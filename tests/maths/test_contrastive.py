@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.contrastive import follow, info_nce, is_filled, labelled_nt_xent, nt_xent, push
 
 SEEDS = st.integers(0, 2**31)

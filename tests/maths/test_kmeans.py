@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.lloyd import lloyd
 from autonovel.maths.points import Points

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.grouping import compose, group_pile, matched
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import (

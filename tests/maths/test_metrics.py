@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.metrics import (
     cluster_accuracy,
     clustering_scores,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.pairs import (
     PAIR_RULES,
     PairInput,

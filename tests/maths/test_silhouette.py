@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import silhouette_samples as sklearn_samples
 from sklearn.metrics import silhouette_score
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.silhouette import silhouette, silhouette_samples
 
 

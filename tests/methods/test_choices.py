@@ -10,23 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from autonovel import settings
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import DeviceImages
-from autonovel.engine import train
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.pairs import PAIR_RULES, PairInput, rank_statistics
-from autonovel.methods import registry
 from autonovel.methods.base import Method, Task
 from autonovel.methods.neighbours import Neighbours
 from autonovel.methods.pairs import Pairs
-from autonovel.methods.registry import PRETRAINING, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
-from autonovel.settings import Augment, Contrast, Joint, Model, Pretrain, Recipe, Supervised
-from autonovel.step import State
+from autonovel.settings import recipe as settings
+from autonovel.settings import registry
+from autonovel.settings.recipe import Augment, Contrast, Joint, Model, Pretrain, Recipe, Supervised
+from autonovel.settings.registry import PRETRAINING, find
+from autonovel.training.engine import train
+from autonovel.training.step import State
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import Batch, DeviceImages
-from autonovel.engine import train
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.contrastive import info_nce, nt_xent
 from autonovel.methods.base import Method, Seen, Task, losses_of
 from autonovel.methods.moco import MoCo, _groups
-from autonovel.methods.registry import PRETRAINING, find
 from autonovel.models.net import Net, build
-from autonovel.settings import Augment, Contrast, Model, Pretrain, Recipe
-from autonovel.step import State
+from autonovel.settings.recipe import Augment, Contrast, Model, Pretrain, Recipe
+from autonovel.settings.registry import PRETRAINING, find
+from autonovel.training.engine import train
+from autonovel.training.step import State
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

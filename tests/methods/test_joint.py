@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
 from autonovel.data.loader import Batch
 from autonovel.methods.base import Method, Task, losses_of
 from autonovel.methods.joint import LOOKS
-from autonovel.methods.registry import OBJECTIVES, find
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
-from autonovel.settings import Augment, Joint, Model, Recipe, Supervised, Swap
+from autonovel.settings.recipe import Augment, Joint, Model, Recipe, Supervised, Swap
+from autonovel.settings.registry import OBJECTIVES, find
 from tests.methods.test_choices import CPU, Memory, Stop, run_stage
 
 N_KNOWN, N_NEW, EACH, SIZE = 3, 2, 40, 8

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import autonovel as an
+from autonovel.answers.network import restore
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.maths.kmeans import kmeans
-from autonovel.recipes import get_recipe
-from autonovel.trained import restore
+from autonovel.settings.recipes import get_recipe
 from tests.small_data import class_images
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.data.augment import make_view, quarter_turns, to_float
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
 from autonovel.maths.losses import balanced_targets
 from autonovel.maths.pairs import rank_statistics
 from autonovel.methods.base import Method, losses_of
 from autonovel.models.backbones import Backbone
 from autonovel.models.net import Net, build
-from autonovel.settings import Augment, Joint, Model, Pretrain, Recipe, Supervised, Swap
+from autonovel.settings.recipe import Augment, Joint, Model, Pretrain, Recipe, Supervised, Swap
 from tests.tiny import joint_method, known_classes, pretraining
 
 N_KNOWN, N_NEW, SIZE = 3, 4, 8

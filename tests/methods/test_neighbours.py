@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
 from autonovel.methods.base import Seen, Task, losses_of
 from autonovel.methods.neighbours import Neighbours
 from autonovel.models.net import Net, build
-from autonovel.settings import Augment, Joint, Model, Pretrain, Recipe, Supervised
-from autonovel.settings import Neighbours as Settings
+from autonovel.settings.recipe import Augment, Joint, Model, Pretrain, Recipe, Supervised
+from autonovel.settings.recipe import Neighbours as Settings
 from tests.methods.test_choices import Memory, Stop, run_stage, tiny_images
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")

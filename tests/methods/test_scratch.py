@@ -10,24 +10,24 @@ from PIL import Image
 from torch import Tensor
 
 import autonovel as an
-from autonovel.chance import seeded
+from autonovel.answers.network import restore
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
+from autonovel.discovery.plan import plan
+from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.probes import plan_probes
 from autonovel.machine.device import Mode
+from autonovel.machine.progress import Reporter
 from autonovel.maths.contrastive import labelled_nt_xent
 from autonovel.methods.base import Task, losses_of
 from autonovel.methods.contrast import Contrasted
 from autonovel.models.net import Net, build
-from autonovel.pipeline import Pipeline
-from autonovel.probes import plan_probes
-from autonovel.progress import Reporter
-from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run
-from autonovel.settings import Augment, JointContrast, Model, Recipe
-from autonovel.settle import without_mirrors
-from autonovel.stages import plan
-from autonovel.trained import restore
+from autonovel.settings.recipe import Augment, JointContrast, Model, Recipe
+from autonovel.settings.recipes import get_recipe
+from autonovel.settings.resolve import without_mirrors
 from tests.small_data import class_images
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
@@ -259,7 +259,7 @@ def test_views_are_mirrored_only_where_known_classes_stay_what_they_are() -> Non
 def test_what_a_small_network_does_not_see_is_kept_for_the_eye(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Photographs are learned from at 32 pixels on a CPU; thumbnails and further images keep the usual 64."""
     monkeypatch.setattr("autonovel.api.packaged_network", lambda: False)
-    monkeypatch.setattr("autonovel.pipeline.packaged_network", lambda: False)
+    monkeypatch.setattr("autonovel.discovery.prepare.packaged_network", lambda: False)
     labels = np.repeat(np.arange(4), 4)
     for i, (image, label) in enumerate(zip(class_images(labels, 100), labels, strict=True)):
         place = tmp_path / "known" / str(label) if label < 2 else tmp_path / "pile"

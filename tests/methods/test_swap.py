@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError
 from autonovel.maths.losses import balanced_targets, moved_pull, pulled, relaxed_targets
 from autonovel.methods.base import Method, losses_of
 from autonovel.models.net import Net, build
-from autonovel.settings import KEEP_LAYOUT, Augment, Joint, Model, Recipe, Swap
+from autonovel.settings.recipe import KEEP_LAYOUT, Augment, Joint, Model, Recipe, Swap
 from tests.tiny import joint_method, known_classes
 
 N_KNOWN, N_NEW, SIZE, EPOCHS = 3, 4, 8, 12

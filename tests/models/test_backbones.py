@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from autonovel.chance import seeded
-from autonovel.errors import InputError
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.models import Net, build
 from autonovel.models.backbones import NAMED, build_backbone, check_name, digest
 from autonovel.models.foreign import Pretrained
-from autonovel.recipes import Recipe
-from autonovel.settings import Model
+from autonovel.settings.recipe import Model
+from autonovel.settings.recipes import Recipe
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

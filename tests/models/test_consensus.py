@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
 from autonovel.models.consensus import Consensus, match_heads
 from autonovel.models.net import Net, build
-from autonovel.settings import Joint, Model, Recipe, Swap
+from autonovel.settings.recipe import Joint, Model, Recipe, Swap
 from tests.tiny import joint_method, known_classes
 
 

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from autonovel.chance import seeded
-from autonovel.errors import InputError
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.models import efficientnet
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.efficientnet import _SameConv2d, efficientnet_lite0, load_weights, weights_file
 from autonovel.models.views import BatchNorm
-from autonovel.settings import Model
+from autonovel.settings.recipe import Model
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from autonovel.base.errors import InputError
 from autonovel.data.augment import make_view, to_float
-from autonovel.errors import InputError
 from autonovel.models import feature_files, feature_store
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.feature_store import stream_features
 from autonovel.models.foreign import Pretrained
 from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, GlobalAverage
-from autonovel.settings import Augment, Model
+from autonovel.settings.recipe import Augment, Model
 
 CPU = torch.device("cpu")
 

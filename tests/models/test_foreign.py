@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.models import Net
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.foreign import Fit, Foreign, Pretrained, group_names, in_blocks
-from autonovel.settings import Model
+from autonovel.settings.recipe import Model
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError
 from autonovel.data.augment import to_float
-from autonovel.errors import InputError
 from autonovel.machine.cpu import single_threads
 from autonovel.models import Net, build
 from autonovel.models.heads import Cosine, Heads, HeadSpec, ProjectedHeads, make_head
 from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm
-from autonovel.settings import Model
+from autonovel.settings.recipe import Model
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from autonovel.chance import seeded
+from autonovel.base.chance import seeded
 from autonovel.models.heads import Heads, HeadSpec, make_head
 from autonovel.models.net import Net, _together, build
 from autonovel.models.views import BatchNorm
-from autonovel.settings import Model
+from autonovel.settings.recipe import Model
 
 
 @settings(max_examples=40, deadline=None)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from autonovel.data.images import ImageSet, Source
-from autonovel.recipes import get_recipe, with_fields
 from autonovel.runs.answers import ImageRecord, Prediction
 from autonovel.runs.folder import Run, load
 from autonovel.runs.geometry import reduced
+from autonovel.settings.recipes import get_recipe, with_fields
 
 HOSTILE = "<script>alert(1)</script>\"'&.png"
 

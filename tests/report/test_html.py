@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.report.charts import Line, line_chart
 from autonovel.report.clusters import shown_clusters
 from autonovel.report.html import describe_confusion, describe_result, estimate_charts, training_charts, write_report

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.report import session
 from autonovel.report.guard import HEADERS
 from autonovel.report.server import Site

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autonovel.errors import InputError
+from autonovel.answers.judge import FILE as JUDGE
+from autonovel.answers.judge import Judge
+from autonovel.base.errors import InputError
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters
 from autonovel.report.session import Session
 from autonovel.runs.folder import Run, load
-from autonovel.verdict import FILE as JUDGE
-from autonovel.verdict import Judge
 from tests.report.made import digits_run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs.edits import Conflict
 from autonovel.runs.folder import Run, load
 from tests.runs.made import make_run

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autonovel as an
-from autonovel.errors import InputError, TrainingError
+from autonovel.base.errors import InputError, TrainingError
 from autonovel.runs.folder import Run, load
 from autonovel.runs.show import as_html
 from tests.runs.made import FORMAT_1, SUMMARY, make_run
@@ -84,7 +84,7 @@ run.labels, run.predictions, run.images, run.clusters, run.typicality, run.neigh
 run.thumbnails.image(0)
 run.name(0, "heron").merge(0, 1).split(0, 2).move([0], "cat").mark(2, "dog").regroup(2).undo().redo()
 run.map, run.show()
-heavy = {"torch", "autonovel.engine", "autonovel.methods", "autonovel.machine.processes"} & set(sys.modules)
+heavy = {"torch", "autonovel.training.engine", "autonovel.methods", "autonovel.machine.processes"} & set(sys.modules)
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", code, run.path], check=True)

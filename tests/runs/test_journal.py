@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs.folder import load
 from autonovel.runs.journal import open_journal, read_entries
 from tests.runs.made import make_run
@@ -77,7 +77,7 @@ def test_lines_that_no_edit_of_this_run_leaves_are_refused(tmp_path: Path, line:
 FULL = """
 import resource, sys
 from pathlib import Path
-from autonovel.errors import TrainingError
+from autonovel.base.errors import TrainingError
 from autonovel.runs.journal import open_journal
 path = Path(sys.argv[1])
 with open_journal(path) as journal:

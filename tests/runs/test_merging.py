@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.report.clusters import shown_clusters
 from autonovel.report.findings import find
 from autonovel.runs.folder import Run

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs import edits
 from autonovel.runs.answers import MachineAnswers
 from autonovel.runs.state import State, first_state, replay, standing

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from autonovel.answers.network import last_stage
+from autonovel.base.errors import InputError
 from autonovel.cli.results import print_result
-from autonovel.errors import InputError
 from autonovel.export import card
 from autonovel.report.html import write_report
 from autonovel.report.session import Session
 from autonovel.runs.folder import Run, load
 from autonovel.runs.geometry import reduced
 from autonovel.runs.summary import read_summary
-from autonovel.trained import last_stage
 from tests.runs.made import FORMAT_1, SUMMARY, make_run
 
 FULL: dict[str, Any] = SUMMARY | {

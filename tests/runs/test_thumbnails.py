@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs import thumbnails
 from autonovel.runs.folder import Run, load
 from autonovel.runs.thumbnails import write_thumbnails

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 import autonovel as an
+from autonovel.answers.network import restore
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
-from autonovel.errors import InputError
 from autonovel.machine.device import Mode
+from autonovel.machine.progress import Reporter
 from autonovel.models.net import build, from_description
-from autonovel.progress import Reporter
-from autonovel.recipes import get_recipe
 from autonovel.runs.folder import Run, load
 from autonovel.runs.upgrade import describe_network, upgraded_recipe
-from autonovel.settings import Model, Recipe, Swap, from_dict
-from autonovel.trained import restore
+from autonovel.settings.recipe import Model, Recipe, Swap, from_dict
+from autonovel.settings.recipes import get_recipe
 from tests.tiny import joint_method, known_classes
 
 FORMAT_1 = Path(__file__).parent / "fixtures" / "format1"

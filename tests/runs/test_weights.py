@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs.folder import Run
 from autonovel.runs.weights import StageCheckpoint, read_metadata, read_tensors, write_tensors
 from tests.runs.made import FORMAT_1

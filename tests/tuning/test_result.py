@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
 from autonovel.tuning.result import Candidate, Tuned, better_half, how_far_to_trust, rank
 
 

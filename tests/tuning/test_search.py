@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import autonovel as an
+from autonovel.base.errors import InputError
 from autonovel.cli.tune import Tune
 from autonovel.data.images import ImageSet
-from autonovel.errors import InputError
-from autonovel.progress import Reporter
-from autonovel.recipes import get_recipe, with_fields
-from autonovel.settings import Recipe
+from autonovel.machine.progress import Reporter
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_fields
 from autonovel.tuning import result
 from autonovel.tuning.search import rungs, to_compare, trials_to_come
 from tests.small_data import class_images

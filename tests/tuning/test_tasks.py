@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
-from autonovel.errors import InputError
 from autonovel.tuning.tasks import choose_splits, hide, how_many_to_hide
 
 

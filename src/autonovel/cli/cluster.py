@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autonovel.arguments import check_arguments
 from autonovel.cli.common import OnePile, load_api_while
 from autonovel.cli.results import print_result
-from autonovel.settings import Recipe
+from autonovel.discovery.arguments import check_arguments
+from autonovel.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)

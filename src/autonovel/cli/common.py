@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from autonovel.arguments import check_arguments
+from autonovel.base.errors import InputError, option
 from autonovel.cli.flags import Given, Positional
-from autonovel.errors import InputError, option
-from autonovel.recipes import describe_recipes, get_recipe, is_file
-from autonovel.settings import Recipe
+from autonovel.discovery.arguments import check_arguments
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import describe_recipes, get_recipe, is_file
 
 T = TypeVar("T")
 Preset = Literal["paper", "reference", "fast"]
@@ -77,7 +77,7 @@ class TrainingVerb:
     def passed_on(self, recipe: Recipe) -> dict[str, Any]:
         """The arguments that every command that trains passes to the public function."""
         from autonovel.machine.processes import join
-        from autonovel.progress import make_reporter
+        from autonovel.machine.progress import make_reporter
 
         return {
             "out": self.out,

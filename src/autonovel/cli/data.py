@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
-from autonovel.screen import say
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Data(Verb):
     def do(self) -> None:
         """List or fetch."""
         from autonovel.data.benchmarks.splits import BENCHMARKS, fetch_benchmark
-        from autonovel.progress import make_reporter
+        from autonovel.machine.progress import make_reporter
 
         if self.name:
             say(fetch_benchmark(self.name, self.root, progress=make_reporter().counter("bytes downloaded")))

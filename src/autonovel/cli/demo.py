@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autonovel.cli.common import TrainingVerb
 from autonovel.cli.results import print_result
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from autonovel.arguments import check_arguments
+from autonovel.base.errors import InputError, option
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Given
 from autonovel.cli.results import print_result
-from autonovel.errors import InputError, option
-from autonovel.settings import Recipe
+from autonovel.discovery.arguments import check_arguments
+from autonovel.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Discover(TwoPiles):
         """The recipe of the run to continue from, unless another one is asked for."""
         if self.from_ is None or self.recipe:
             return super().base(given)
-        from autonovel.next_round import same_recipe
+        from autonovel.discovery.next_round import same_recipe
         from autonovel.runs.folder import load
 
         return same_recipe(load(self.from_), given.get("preset"))

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autonovel.base.screen import say
 from autonovel.cli.common import Verb
-from autonovel.screen import say
 
 PACKAGES = {
     "scipy": ("scipy", "scoring"),
@@ -64,7 +64,7 @@ def _small_training() -> str:
 
     from autonovel.api import discover
     from autonovel.data.images import ImageSet
-    from autonovel.recipes import get_recipe
+    from autonovel.settings.recipes import get_recipe
 
     pixels = np.random.default_rng(0).integers(0, 255, (64, 16, 16), dtype=np.uint8)
     recipe = get_recipe("digits", "fast")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autonovel.base.errors import InputError, option
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
 from autonovel.cli.results import print_changes
-from autonovel.errors import InputError, option
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autonovel.arguments import check_arguments
+from autonovel.base.screen import say
 from autonovel.cli.common import TwoPiles, load_api_while
-from autonovel.screen import say
-from autonovel.settings import Recipe
+from autonovel.discovery.arguments import check_arguments
+from autonovel.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)

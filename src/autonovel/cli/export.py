@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
-from autonovel.screen import say
 
 Format = Literal[
     "folders", "csv", "parquet", "coco", "fiftyone", "label-studio", "safetensors", "onnx", "torch", "hub"

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from autonovel.errors import InputError, did_you_mean
-from autonovel.kinds import in_words, members
+from autonovel.base.errors import InputError, did_you_mean
+from autonovel.settings.kinds import in_words, members
 
 T = TypeVar("T")
 _PLACED = "positional"

@@ -13,16 +13,16 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Literal
 
+from autonovel.base.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
+from autonovel.base.screen import say
 from autonovel.cli.common import TrainingVerb
 from autonovel.cli.flags import Flag, Given, build, flags_of, overlay, read
 from autonovel.cli.help import full_help, headings_of, overview, short_help
-from autonovel.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
-from autonovel.methods.registry import CHOICES, described
-from autonovel.recipes import get_recipe, with_pretraining
-from autonovel.screen import say
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe, with_pretraining
+from autonovel.settings.registry import CHOICES, described
 
 VERBS = {
     "demo": "demo.Demo",

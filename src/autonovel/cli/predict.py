@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
-from autonovel.screen import say
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Predict(Verb):
 
     def do(self) -> None:
         """Sort them."""
-        from autonovel.predict import predict
-        from autonovel.progress import make_reporter
+        from autonovel.answers.further import predict
+        from autonovel.machine.progress import make_reporter
         from autonovel.runs.folder import load
 
         images: Any = self.images

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autonovel.base.errors import option
+from autonovel.base.screen import say
 from autonovel.cli.common import Preset, Verb
 from autonovel.cli.flags import Positional, flags_of
-from autonovel.errors import option
-from autonovel.methods.registry import described
-from autonovel.recipes import PRESETS, describe_recipes, get_recipe
-from autonovel.screen import say
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe
+from autonovel.settings.registry import described
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from autonovel.errors import listed
-from autonovel.screen import printable, say
+from autonovel.base.errors import listed
+from autonovel.base.screen import printable, say
 
 FILES = {
     "clusters.png": "The clusters as a picture",

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from autonovel.arguments import check_search
+from autonovel.base.errors import InputError, did_you_mean, option
+from autonovel.base.screen import say
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Positional, flags_of, take_value
-from autonovel.errors import InputError, did_you_mean, option
-from autonovel.methods.registry import CHOICES
-from autonovel.screen import say
-from autonovel.settings import Recipe
+from autonovel.discovery.arguments import check_search
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.registry import CHOICES
 
 
 class Axis(str):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.chance import Chance
-from autonovel.settings import Augment
+from autonovel.base.chance import Chance
+from autonovel.settings.recipe import Augment
 
 BLUR_WIDTHS = (0.1, 2.0)
 """Smallest and largest standard deviation of a blur in pixels, as in SimCLR and MoCo v2."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 
 Pixels = npt.NDArray[np.uint8]
 """Images as an array: (n, height, width, channels), or one image without the first axis."""

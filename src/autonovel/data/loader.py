@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.chance import host_generator
+from autonovel.base.chance import host_generator
+from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.store import gather
-from autonovel.errors import InputError, option
 
 
 class Batch(NamedTuple):

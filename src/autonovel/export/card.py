@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autonovel.export.outputs import Outputs
+from autonovel.runs.classes import Outputs
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from autonovel.errors import AutonovelWarning, InputError, option
+from autonovel.base.errors import AutonovelWarning, InputError, option
 from autonovel.export.formats import Options, check_folder
 from autonovel.export.items import Item, items_of
 from autonovel.export.names import Namer, safe_name, shortened

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from autonovel.errors import InputError, TrainingError, option, unknown
+from autonovel.base.errors import InputError, TrainingError, option, unknown
 from autonovel.machine.disk import why_not_writable
 from autonovel.runs.files import cannot_be_written
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autonovel.errors import TrainingError
+from autonovel.base.errors import TrainingError
 from autonovel.export.card import write_card
 from autonovel.export.formats import Options, check_folder, needed
 from autonovel.export.network import (

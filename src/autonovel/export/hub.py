@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autonovel.errors import InputError, TrainingError, option
+from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.export.formats import Options, needed
 
 if TYPE_CHECKING:

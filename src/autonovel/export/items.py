@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from autonovel.errors import InputError, option
+from autonovel.base.errors import InputError, option
 from autonovel.runs.state import Kind
 
 if TYPE_CHECKING:

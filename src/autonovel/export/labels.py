@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.export.formats import Options, check_file, check_folder
 from autonovel.export.items import Item, classes_of, items_of
 from autonovel.export.names import Namer, safe_name

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autonovel.errors import AutonovelWarning, InputError, TrainingError
-from autonovel.export.outputs import Outputs, outputs_of
+from autonovel.answers.judge import FILE as JUDGE
+from autonovel.answers.judge import Judge
+from autonovel.answers.network import restore
+from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.export.pictures import picture
 from autonovel.machine.device import Mode
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
-from autonovel.trained import restore
-from autonovel.verdict import FILE as JUDGE
-from autonovel.verdict import Judge
+from autonovel.runs.classes import Outputs, outputs_of
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
         net: one network, or several as one.
         table: (outputs of the network, classes), 1 where an output counts towards a class.
         n_known: how many of the outputs are known classes.
-        power, doubt: of the calibration, as in :class:`autonovel.verdict.Judge`.
+        power, doubt: of the calibration, as in :class:`autonovel.answers.judge.Judge`.
     """
 
     table: Tensor

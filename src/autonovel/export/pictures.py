@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from autonovel.errors import AutonovelWarning
+from autonovel.base.errors import AutonovelWarning
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.export.card import write_card
 from autonovel.export.formats import Options, check_folder
 from autonovel.export.network import Classifier, Exported, describe, describe_classes, nets_of, network_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autonovel.errors import InputError, listed, option
+from autonovel.base.errors import InputError, listed, option
 from autonovel.machine import cpu
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device_name import check_device_name

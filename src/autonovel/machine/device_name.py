@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 
 
 def check_device_name(device: object) -> None:

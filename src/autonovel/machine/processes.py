@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autonovel.errors import InputError, TrainingError, option
+from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.machine.launch import Launch, launched
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 
 POSSIBLE = 0.2
 """An image could be in every cluster that has at least this probability."""

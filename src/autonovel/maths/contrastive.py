@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.points import check_features
 

@@ -119,7 +119,7 @@ def _compact(labels: npt.ArrayLike) -> Labels:
 
 def _check(truth: Labels, predicted: Labels) -> None:
     if truth.shape != predicted.shape or truth.ndim != 1 or not len(truth):
-        from autonovel.errors import InputError
+        from autonovel.base.errors import InputError
 
         raise InputError(
             f"Scoring needs two label vectors of one length; these have shapes {truth.shape} and {predicted.shape}."

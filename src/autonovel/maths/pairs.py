@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.errors import InputError, did_you_mean, option
+from autonovel.base.errors import InputError, did_you_mean, option
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 
 # Points per chunk and floats of one distance block. On a CPU the block should stay in the cache, on a GPU it should
 # fill the machine.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.maths.points import check_features, standardise
 
 # Edge of a block of distances: small enough for the cache of a CPU, large enough to fill a GPU.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autonovel.errors import InputError, option
-from autonovel.methods.registry import OBJECTIVES, PRETRAINING, find
+from autonovel.base.errors import InputError, option
+from autonovel.discovery.plan import ESTIMATE, Stage
 from autonovel.methods.supervised import KnownClasses
-from autonovel.settings import Recipe
-from autonovel.stages import ESTIMATE, Stage
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.registry import OBJECTIVES, PRETRAINING, find
 
 
 def first_stages(recipe: Recipe, n_known: int) -> list[Stage]:

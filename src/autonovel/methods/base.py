@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from autonovel.data.loader import Batch, shuffled
 from autonovel.models.net import Net
-from autonovel.settings import Recipe, Training
+from autonovel.settings.recipe import Recipe, Training
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from autonovel.base.errors import InputError, option
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError, option
 from autonovel.maths.contrastive import labelled_nt_xent
 from autonovel.maths.losses import cross_entropy
 from autonovel.methods.base import Seen, Task

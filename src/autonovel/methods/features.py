@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import torch
 
-from autonovel.errors import InputError, option
-from autonovel.maths.answering import answer_from_features
+from autonovel.answers.space import answer_from_features
+from autonovel.base.errors import InputError, option
+from autonovel.discovery.plan import ESTIMATE, Stage, before_estimate
 from autonovel.methods import autonovel
 from autonovel.methods.base import Look, Losses, Method, PileAnswer, Task
-from autonovel.methods.registry import OBJECTIVES, find
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
-from autonovel.settings import Recipe, Training
-from autonovel.stages import ESTIMATE, Stage, before_estimate
+from autonovel.settings.recipe import Recipe, Training
+from autonovel.settings.registry import OBJECTIVES, find
 
 CHECKED = 10_000
 """In piles up to this size a number that was given is held against what the images look like; it takes as long again."""

@@ -11,7 +11,7 @@ from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Look, Method, Seen, Task
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
-from autonovel.settings import Joint
+from autonovel.settings.recipe import Joint
 
 LOOKS = 4
 """How often during training a pile that may be mixed is searched for images of known classes, with what was learned so far."""

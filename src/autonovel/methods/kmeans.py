@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from autonovel.discovery.plan import Stage
 from autonovel.maths.kmeans import kmeans
 from autonovel.methods.autonovel import first_stages
 from autonovel.methods.base import Look, Losses, Method, Task
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
-from autonovel.settings import Recipe, Training
-from autonovel.stages import Stage
+from autonovel.settings.recipe import Recipe, Training
 
 
 class KMeans(Method):

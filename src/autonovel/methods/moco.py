@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from autonovel.base.errors import InputError, option
 from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError, option
 from autonovel.maths.contrastive import follow, info_nce, push
 from autonovel.methods.base import Look, Method, Seen, Task
 from autonovel.methods.simclr import check_contrast

@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.chance import host_generator
+from autonovel.base.chance import host_generator
+from autonovel.base.errors import InputError, option
 from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError, option
 from autonovel.maths.known_space import nearest, unit
 from autonovel.maths.losses import cross_entropy, mean_entropy_loss
 from autonovel.maths.neighbours import neighbour_loss, self_label_loss
 from autonovel.methods.base import Look, Losses, Seen, Task
 from autonovel.methods.joint import JointObjective
-from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
+from autonovel.settings.limits import Limits, check_limits
 
 _LIMITS: Limits = (
     ("nearest", 1, float("inf"), "be at least 1"),

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autonovel.chance import Chance, host_generator
+from autonovel.base.chance import Chance, host_generator
+from autonovel.base.errors import InputError, option
 from autonovel.data.augment import make_view, turned
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError, option
 from autonovel.methods.base import Method, Seen, Task
-from autonovel.methods.limits import check_limits
 from autonovel.models.net import Net
-from autonovel.settings import Pretrain
+from autonovel.settings.limits import check_limits
+from autonovel.settings.recipe import Pretrain
 
 
 class Prototypical(Method):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from autonovel.base.errors import InputError, option
 from autonovel.data.augment import make_view, quarter_turns
 from autonovel.data.loader import Batch
-from autonovel.errors import InputError, option
 from autonovel.methods.base import Method, Seen, Task
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net

@@ -10,10 +10,10 @@ from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
 from autonovel.maths.contrastive import nt_xent
 from autonovel.methods.base import Method, Seen, Task
-from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
-from autonovel.settings import Contrast
+from autonovel.settings.limits import Limits, check_limits
+from autonovel.settings.recipe import Contrast
 
 _LIMITS: Limits = (
     ("projection", 1, math.inf, "be at least 1"),

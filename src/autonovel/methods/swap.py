@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from autonovel.base.errors import InputError, option
 from autonovel.data.augment import make_view, make_views
 from autonovel.data.loader import Batch, paired
-from autonovel.errors import InputError, option
 from autonovel.maths.cluster_graph import merged, merging_order
 from autonovel.maths.contrastive import is_filled, push
 from autonovel.maths.grouping import clearer_groups
@@ -34,10 +34,10 @@ from autonovel.maths.losses import (
 )
 from autonovel.methods.base import Look, Losses, Seen
 from autonovel.methods.joint import JointObjective
-from autonovel.methods.limits import Limits, check_limits
 from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
-from autonovel.settings import KEEP_LAYOUT, Augment, Swap, rise
+from autonovel.settings.limits import Limits, check_limits
+from autonovel.settings.recipe import KEEP_LAYOUT, Augment, Swap, rise
 
 _LIMITS: Limits = (
     ("parts", 1, math.inf, "be at least 1"),

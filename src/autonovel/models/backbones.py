@@ -24,11 +24,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from autonovel.errors import InputError, option
+from autonovel.base.errors import InputError, option
 from autonovel.models import efficientnet, resnet, vgg
 from autonovel.models.foreign import Fit, Foreign, Pretrained, in_blocks
 from autonovel.models.views import Chain
-from autonovel.settings import KEEP_LAYOUT, Model, from_dict
+from autonovel.settings.recipe import KEEP_LAYOUT, Model, from_dict
 
 Statistics = tuple[Sequence[float], Sequence[float]]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from autonovel.errors import InputError, option
+from autonovel.base.errors import InputError, option
 from autonovel.models.foreign import Fit, Pretrained
 from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, Chain, GlobalAverage, PerView, pass_through

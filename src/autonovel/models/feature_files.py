@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError, option
+from autonovel.base.errors import InputError, option
 
 Features = npt.NDArray[np.float32]
 

@@ -22,16 +22,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from autonovel.chance import make_key
+from autonovel.base.chance import make_key
 from autonovel.data.augment import make_view, to_float
 from autonovel.data.loader import as_tensor
 from autonovel.machine import cpu
-from autonovel.machine.ahead import ahead
+from autonovel.machine.prefetch import prefetch
 from autonovel.machine.transfer import Arriving, send
 from autonovel.models.backbones import Backbone
 from autonovel.models.feature_files import DIGEST, Features, Store
 from autonovel.models.layers import Conv2d, Folds, Linear
-from autonovel.settings import Augment
+from autonovel.settings.recipe import Augment
 
 Chunk = npt.NDArray[np.uint8] | Tensor
 
@@ -106,7 +106,7 @@ def _computed(
     network: _Network | None = None
     pace = _PACE[device.type]
     under_way: deque[tuple[Chunk, Callable[[], Features]]] = deque()  # images stay, or others would get their memory
-    for chunk in ahead(_batches(parts, pace, device)) if pace.under_way else _slices(parts, pace.chunk):
+    for chunk in prefetch(_batches(parts, pace, device)) if pace.under_way else _slices(parts, pace.chunk):
         if not len(chunk):
             yield np.empty((0, backbone.n_features), np.float32)
             continue
@@ -144,7 +144,7 @@ def _kept(
         return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
 
     if pace.under_way:  # joined in one thread, digested in another: a GPU takes gigabytes of pixels a second
-        chunks = ahead(_with_digests(ahead(_batches(parts, pace, device), room=1)))
+        chunks = prefetch(_with_digests(prefetch(_batches(parts, pace, device), room=1)))
     else:
         chunks = _with_digests(_slices(parts, pace.chunk))
     try:

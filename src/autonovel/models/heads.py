@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
-from autonovel.settings import Model
+from autonovel.settings.recipe import Model
 
 COMPONENTS = 128
 """Dimensions of the space of a :class:`SpaceHead`."""

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from autonovel.base.errors import InputError, option
 from autonovel.data.augment import to_float
-from autonovel.errors import InputError, option
 from autonovel.machine.processes import Share
 from autonovel.models.backbones import NAMED, Backbone, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, pass_through
-from autonovel.settings import Model, from_dict
+from autonovel.settings.recipe import Model, from_dict
 
 
 class Scores(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs.folder import Run
 from autonovel.runs.geometry import typicality
 from autonovel.runs.thumbnails import Thumbnails

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import listed
+from autonovel.base.errors import listed
 from autonovel.report.clusters import Shown
 from autonovel.runs.folder import Run
 from autonovel.runs.merging import Merging, read_merging

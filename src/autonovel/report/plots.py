@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError, kind_found
+from autonovel.base.errors import InputError, kind_found
 from autonovel.report.clusters import Pictures, Shown, shown_clusters
 from autonovel.runs.folder import Run
 

@@ -18,14 +18,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from autonovel.errors import InputError, TrainingError
+from autonovel.base.errors import InputError, TrainingError
+from autonovel.base.screen import say
 from autonovel.report.clusters import Order
 from autonovel.report.guard import Guard
 from autonovel.report.pages import render
 from autonovel.report.session import Session
 from autonovel.runs.edits import Conflict
 from autonovel.runs.folder import Run
-from autonovel.screen import say
 
 STATIC = Path(__file__).parent / "static"
 FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}

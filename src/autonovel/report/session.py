@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.base.errors import InputError
 from autonovel.data.reading.decode import FORMATS, MOST_PIXELS
-from autonovel.errors import InputError
 from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
 from autonovel.runs.folder import Run
 from autonovel.runs.state import standing

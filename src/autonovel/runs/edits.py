@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError, TrainingError, listed
+from autonovel.base.errors import InputError, TrainingError, listed
 from autonovel.runs.files import RunFiles
 from autonovel.runs.journal import JOURNAL, Entry, open_journal
 from autonovel.runs.merging import Merging, still_to_merge

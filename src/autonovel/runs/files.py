@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import InputError, TrainingError, option
+from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.runs.upgrade import upgraded_recipe
 
 FORMAT = 2

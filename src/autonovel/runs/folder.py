@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.errors import TrainingError, kind_found
+from autonovel.base.errors import TrainingError, kind_found
 from autonovel.runs import answers, geometry, thumbnails
 from autonovel.runs import edits as verbs
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
@@ -356,8 +356,8 @@ class Run(RunFiles):
         return export(self, to, **options)
 
     def predict(self, images: Any, **options: Any) -> Any:
-        """The classes of further images: see :func:`autonovel.predict.predict`."""
-        from autonovel.predict import predict
+        """The classes of further images: see :func:`autonovel.answers.further.predict`."""
+        from autonovel.answers.further import predict
 
         return predict(self, images, **options)
 

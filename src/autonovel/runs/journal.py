@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from autonovel.errors import InputError, TrainingError
+from autonovel.base.errors import InputError, TrainingError
 from autonovel.runs.files import lock
 
 JOURNAL = "edits.jsonl"

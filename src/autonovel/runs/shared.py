@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs.answers import ImageRecord, MachineAnswers
 from autonovel.runs.files import different, flat
 from autonovel.runs.folder import Run

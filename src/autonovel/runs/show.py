@@ -7,8 +7,8 @@ from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING
 
-from autonovel.errors import InputError, TrainingError
-from autonovel.screen import say
+from autonovel.base.errors import InputError, TrainingError
+from autonovel.base.screen import say
 
 if TYPE_CHECKING:
     import pandas

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs.answers import read_answers, read_images
 from autonovel.runs.files import RunFiles, damaged
 

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:

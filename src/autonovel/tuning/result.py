@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autonovel.settings import Recipe
+from autonovel.settings.recipe import Recipe
 
 FEW_CLASSES = 10
 """With fewer known classes, the few that are hidden are no sample of what new ones may look like."""

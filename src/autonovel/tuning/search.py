@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from autonovel.chance import host_generator
+from autonovel.base.chance import host_generator
+from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.data.images import UNKNOWN
-from autonovel.errors import InputError, TrainingError, option
-from autonovel.identity import config_of
+from autonovel.discovery.plan import plan
+from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
-from autonovel.pipeline import Pipeline
-from autonovel.progress import Reporter
-from autonovel.recipes import with_fields
+from autonovel.machine.progress import Reporter
 from autonovel.runs.files import RunFiles, lock
 from autonovel.runs.folder import Run
-from autonovel.settings import Joint, Recipe
-from autonovel.stages import plan
+from autonovel.settings.recipe import Joint, Recipe
+from autonovel.settings.recipes import with_fields
 from autonovel.tuning.result import Candidate, Tuned, Values, better_half, how_far_to_trust, rank
 from autonovel.tuning.tasks import ProbeTask
 

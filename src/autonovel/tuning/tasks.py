@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from autonovel.chance import host_generator
+from autonovel.base.chance import host_generator
+from autonovel.base.errors import InputError, option
 from autonovel.data.images import UNKNOWN, ImageSet
-from autonovel.errors import InputError, option
 from autonovel.maths.metrics import cluster_accuracy
 
 LARGEST_SHARE = 0.4

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.data.benchmarks import published, splits
 from autonovel.data.benchmarks.download import fetch_archive
 from autonovel.data.benchmarks.published import Archive
 from autonovel.data.benchmarks.splits import fetch_benchmark
-from autonovel.errors import InputError
 from tests.small_data import write_small_cifar10
 
 

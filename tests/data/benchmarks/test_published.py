@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.data.benchmarks import published, splits
 from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet
 from autonovel.data.benchmarks.splits import BENCHMARKS, benchmark_names, load_benchmark
-from autonovel.errors import InputError
 from tests.small_data import (
     CIFAR10_NAMES,
     class_images,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.data.reading.inputs import load_images
-from autonovel.errors import InputError
 from tests.hostile import encoded, picture
 
 

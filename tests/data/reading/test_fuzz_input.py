@@ -5,12 +5,12 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autonovel.base.errors import InputError
 from autonovel.data.benchmarks.published import read_cifar, read_stl10, read_svhn
 from autonovel.data.reading.decode import Form, UnusableImageError, decode, to_pixels
 from autonovel.data.reading.inputs import load_images
 from autonovel.data.reading.store import open_cache
 from autonovel.data.reading.tables import list_table
-from autonovel.errors import InputError
 from tests.hostile import UNUSABLE_CONTENT, USABLE, encoded, picture
 
 SEEDS = [make() for name, make in USABLE.items() if name not in ("large.jpg", "much_text.png")]

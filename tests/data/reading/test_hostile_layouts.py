@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.data.reading.inputs import load_images
-from autonovel.errors import InputError
 from tests.data.reading.place import Place
 from tests.hostile import encoded
 

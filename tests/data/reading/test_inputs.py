@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, Source
 from autonovel.data.reading import survey
 from autonovel.data.reading.inputs import load_images, open_input
-from autonovel.errors import InputError
 from tests.hostile import encoded, picture
 
 _watching: list[Counter[tuple[str, str]]] = []

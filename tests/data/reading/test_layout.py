@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 from tests.data.reading.place import Place
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="links need a POSIX system")

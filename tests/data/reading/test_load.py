@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.inputs import load_images, open_input
-from autonovel.errors import InputError
 from tests.hostile import encoded, picture
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.data.reading import fill, workers
 from autonovel.data.reading.inputs import load_images
 from autonovel.data.reading.store import HEAD, gather, open_cache, release
-from autonovel.errors import InputError
 from tests.hostile import encoded, picture
 
 

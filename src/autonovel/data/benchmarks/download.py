@@ -12,9 +12,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from autonovel.base.errors import InputError
 from autonovel.data.benchmarks.published import Archive
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import InputError
 
 _BLOCK = 2**18
 _TIMEOUT = 30

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import Pixels
-from autonovel.errors import InputError
 
 Classes = npt.NDArray[np.int64]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from autonovel.base.errors import InputError, unknown
 from autonovel.data.benchmarks import published
 from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS
 from autonovel.data.benchmarks.published import Classes, Published
 from autonovel.data.images import UNKNOWN, ImageSet, Pixels, Truth
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import InputError, unknown
 
 BENCHMARKS: dict[str, str] = {
     "digits": "scikit-learn's 1,797 digits, 8 x 8 grey; 0-4 known, 5-9 new; no download",

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import Pixels
 from autonovel.data.reading.copies import find_copies
 from autonovel.data.reading.decode import Form
@@ -25,7 +26,6 @@ from autonovel.data.reading.parts import FileReader, Job, Part
 from autonovel.data.reading.problems import Problem, printable
 from autonovel.data.reading.store import Builder, Index, open_cache, release
 from autonovel.data.reading.workers import Progress
-from autonovel.errors import InputError
 
 _RELEASE_EVERY = 4096
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import Source
 from autonovel.data.reading.problems import Problem, printable
-from autonovel.errors import InputError
 
 IMAGE_SUFFIXES = frozenset({
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".mpo",

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import Source
 from autonovel.data.reading.problems import Problem, printable
-from autonovel.errors import InputError
 
 _TEXT = frozenset({
     ".txt", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".html", ".htm", ".yaml", ".yml", ".toml", ".ini",

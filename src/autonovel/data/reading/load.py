@@ -9,13 +9,13 @@ from itertools import compress
 
 import numpy as np
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import NO_SOURCE, UNKNOWN, ImageSet, Pixels, as_uint8
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.fill import Request, as_problems, read_pixels
 from autonovel.data.reading.parts import Part
 from autonovel.data.reading.problems import Problem, refuse_if_too_many, summary
 from autonovel.data.reading.survey import Survey, choose_form, nothing_usable, order_of_classes
-from autonovel.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autonovel.base.errors import InputError
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.data.reading.folder import (
     IMAGE_SUFFIXES,
@@ -33,7 +34,6 @@ from autonovel.data.reading.parts import FileReader, ItemReader, Part
 from autonovel.data.reading.problems import printable
 from autonovel.data.reading.tables import TABLE_SUFFIXES, list_table
 from autonovel.data.reading.workers import read_content
-from autonovel.errors import InputError
 
 _ARCHIVES = frozenset({".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".bz2", ".xz"})
 

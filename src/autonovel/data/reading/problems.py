@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autonovel.errors import InputError
+from autonovel.base.errors import InputError
 
 MOST_LEFT_OUT = 0.10
 """The largest share of images that may be unusable; above it something is wrong with the data as a whole."""

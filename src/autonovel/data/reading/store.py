@@ -23,10 +23,10 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.base.errors import InputError, option
 from autonovel.data.images import Pixels
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.workers import PixelFile
-from autonovel.errors import InputError, option
 
 HEAD = 4096
 """Pixels start here, on a page of their own."""

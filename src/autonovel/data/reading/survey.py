@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
+from autonovel.base.errors import InputError
 from autonovel.data.reading.decode import Form, Header, UnusableImageError
 from autonovel.data.reading.parts import Part
 from autonovel.data.reading.problems import Problem, summary
-from autonovel.errors import InputError
 
 SIZES = (16, 32, 64, 96, 128, 224)
 """Sides of the square that images are brought to when they have different sizes."""

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from autonovel.base.errors import InputError
 from autonovel.data.reading.folder import IMAGE_SUFFIXES, Files, list_files
 from autonovel.data.reading.problems import Problem, printable
-from autonovel.errors import InputError
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
 

@@ -1,0 +1,1 @@
+"""What everything else uses: errors and their sentences, printing, randomness."""

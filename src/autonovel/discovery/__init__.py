@@ -1,0 +1,1 @@
+"""One discovery: planned, prepared, run stage by stage, finished and scored."""

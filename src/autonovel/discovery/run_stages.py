@@ -1,0 +1,323 @@
+"""Walks the plan of a run. A finished stage is read from the run folder, not run again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from autonovel.answers.judge import Verdict, judge_pile, read_pile_answer, write_pile_answer
+from autonovel.answers.network import Answers, Trained, answer_together, said_by_heads
+from autonovel.base.chance import seeded
+from autonovel.base.errors import InputError, kind_found, option
+from autonovel.data.images import Truth
+from autonovel.data.loader import DeviceImages, Images, put_on
+from autonovel.discovery.finish import number_found, read_estimate, summarise, write_estimate, write_outcome
+from autonovel.discovery.job import Job
+from autonovel.discovery.plan import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
+from autonovel.discovery.probes import estimate_from, plan_probes
+from autonovel.discovery.score import score
+from autonovel.machine.capture import not_captured
+from autonovel.machine.processes import World
+from autonovel.maths.cluster_graph import about_number
+from autonovel.maths.count.estimate import ClassEstimate
+from autonovel.maths.known_space import components
+from autonovel.maths.mixed import find_old
+from autonovel.methods.base import Losses, Method, PileAnswer, Task
+from autonovel.models.consensus import Consensus
+from autonovel.models.net import Net
+from autonovel.runs.folder import Run
+from autonovel.runs.merging import MERGING
+from autonovel.runs.weights import StageCheckpoint
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.resolve import is_pretrained
+from autonovel.training.engine import Epoch, train
+
+T = TypeVar("T")
+
+STATISTICS_FROM = 20_000
+"""Images whose pixels give the mean and standard deviation that inputs are normalised by."""
+
+MATCHED_BY = 20_000
+"""Images by which the clusters of several networks are matched."""
+
+
+class Walk:
+    """The stages of one run, in their order, from where the folder stands."""
+
+    def __init__(self, job: Job, run: Run, truth: Truth | None) -> None:
+        self.job, self.run, self.truth, self.n_new = job, run, truth, job.n_new
+        self.data, self.recipe, self.stages = job.data, job.recipe, job.stages
+        self.mode, self.reporter = job.mode, job.reporter
+        self.given: PileAnswer | None = None
+        self.seconds: dict[str, float] = {}
+        self.estimate: ClassEstimate | None = None
+        self.labelled, self.unlabelled = np.flatnonzero(self.data.is_labelled), np.flatnonzero(~self.data.is_labelled)
+        self.images: Images = put_on(
+            self.mode.device, self.data, size=self.recipe.model.size, sharers=self.mode.world.local_size
+        )
+        if not isinstance(self.images, DeviceImages):
+            self.reporter.message("The images do not fit into the free memory and are streamed from disk.")
+
+    def go(self, until: str | None) -> None:
+        """Walk to the end, or to the end of a stage."""
+        started = time.perf_counter()
+        shorter = self.job.shorter
+        other = None if shorter is None else (shorter[0], self._planned(until, shorter[1]))
+        self.reporter.plan(self._planned(until, self.recipe), other)
+        net = self._first_net()
+        before: Tensor | None = None
+        for stage in self.stages:
+            if stage.method is None:
+                self._estimate(net)
+            else:
+                if stage.method.needs_number and self.truth is not None and self.data.n_known:
+                    before = self._answers(net, self.unlabelled).features
+                self._do(stage, net)
+            if until == stage.name:
+                return
+            if stage.method is None:
+                self._check_number()  # at once: what is trained before a refusal is trained for nothing
+        whole = self._together(net)
+        found = self._answers(whole, self.unlabelled)
+        known = self._answers(whole, self.labelled).features if len(self.labelled) else found.features[:0]
+        labels = torch.from_numpy(self.data.labels[self.labelled])
+        mixed = self._is_mixed(known, labels, found.features)
+        verdict, judge, sure = judge_pile(found, self.given, known, labels, mixed=mixed)
+        summary = summarise(self.data, self.recipe, self.stages, self.job.seed, self.mode, verdict)
+        summary |= number_found(self.n_new, self.estimate) | {"how_sure": sure} | dict(self.job.remarks)
+        if self.truth is not None:
+            with not_captured(self.mode.device):
+                trained = Trained(whole, self.mode, self.recipe.model.size, self.job.cache)
+                summary |= score(
+                    self.data, self.truth, verdict.place, verdict.probability, before, trained, self.job.seed
+                )
+        summary |= self._about_number(whole, found, verdict)
+        self.run.write_features("features-labelled.npy", known.numpy())
+        if self.mode.world.first:
+            judge.write(self.run)
+        summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}
+        write_outcome(self.run, self.data, found, verdict, summary)
+
+    def _about_number(self, whole: Net | Consensus, found: Answers, verdict: Verdict) -> dict[str, Any]:
+        """What the heads say about the number of new classes, kept in the folder; the part of it for the summary."""
+        method = self.stages[-1].method
+        rows = torch.from_numpy(verdict.place >= self.data.n_known)
+        if method is None or not method.doubts or found.new is None or not rows.any():
+            return {}
+        with not_captured(self.mode.device):
+            new, over = (
+                [head[rows.to(head.device)] for head in said_by_heads(whole, kind, found.features, self.mode)]
+                for kind in ("new", "over")
+            )
+            numbering = whole.numbering.flatten(0, 1) if isinstance(whole, Consensus) else None
+            said = about_number(found.new[rows].to(self.mode.device), new, over, numbering)
+        self.run.write_json(MERGING, said)
+        return {"n_new_by_heads": said["n_new"]}
+
+    def _is_mixed(self, known: Tensor, labels: Tensor, pile: Tensor) -> bool:
+        """Whether an answer may be a known class: as the recipe says or, if it leaves that open, as the features show."""
+        kind = self.recipe.pile
+        if kind != "auto" or self.given is not None or not self.data.n_known:
+            return kind != "new" and self.data.n_known > 0
+        device = self.mode.device
+        known, pile = components(known.to(device), pile.to(device))
+        old = find_old(known, labels.to(device), pile, seed=self.job.seed)
+        self.reporter.message(old.sentence())
+        return old.mixed
+
+    def _answers(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Answers:
+        tell = self.reporter.counter("looking at the images")
+        return answer_together(net, self.images, self.mode, index, self.job.cache, tell)
+
+    def _planned(self, until: str | None, recipe: Recipe) -> list[tuple[str, int]]:
+        """The stages that a recipe trains, with their epochs, including those that the folder has already."""
+        task = self.job.task(self.n_new, recipe)
+        stages = plan(recipe, self.data.n_known)
+        planned: list[tuple[str, int]] = []
+        for number in range(1, recipe.model.networks + 1):
+            for place, stage in enumerate(stages):
+                if stage.method is not None:
+                    planned.append((numbered(stage.name, number), stage.method(task).settings.epochs))
+                elif number == 1 and self.n_new is None and self._probes().trains:
+                    later = [s for s in stages[place:] if s.method is not None and s.method.sees == "labels"]
+                    planned += [(f"{s.name}-probe", s.method(task).settings.epochs) for s in later if s.method]
+                if until == stage.name:
+                    return planned
+        return planned
+
+    def _first_net(self) -> Net:
+        net = self.job.new_net().to(self.mode.device)
+        sample = np.linspace(0, len(self.data) - 1, min(len(self.data), STATISTICS_FROM)).astype(np.int64)
+        with not_captured(self.mode.device):
+            net.set_statistics(self.images.chunks(sample))
+        return net
+
+    def _check_number(self) -> None:
+        if self.n_new is not None and self.n_new < 2:
+            what, flag = kind_found(self.data.n_known, 1), "n_new" if self.data.n_known else "k"
+            before = self.job.remarks.get("continued_from")
+            done = f"name it in {before['run']} and sort further images with autonovel predict; " if before else ""
+            raise InputError(
+                f"The pile looks like a single {what}; {done}to sort it all the same, give {option(flag)} 2 or more, "
+                f"and another {option('out')}."
+            )
+
+    def _do(self, stage: Stage, net: Net, number: int = 1) -> None:
+        """Train a stage of the first, second, ... network, or read what it left."""
+        assert stage.method is not None
+        task, images = self.job.task(self.n_new), self.images
+        if stage in before_estimate(self.stages) and stage.method.sees != "images" and self.n_new is None:
+            # the estimate learns what a class looks like from classes that this stage does not see
+            probes = self._probes()
+            task, images = replace(task, families=probes.train_families), images.relabelled(probes.train_labels)
+        method = stage.method(task)
+        seconds = self._train(numbered(stage.name, number), method, net, images)
+        self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + seconds
+
+    def _train(self, name: str, method: Method, net: Net, images: Images) -> float:
+        """Train a network under the name of a stage, or read what it left; returns its seconds."""
+        run, mode = self.run, self.mode
+        net.drop_head("pretext")  # it served the stage that made it
+        with seeded(self.job.seed, name):
+            method.prepare(net)
+        net.to(mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        file = f"{name}.safetensors"
+        if run.has(file):
+            state, metadata = run.read_tensors(file)
+            net.load_state_dict(state)
+            self.given = read_pile_answer(run, name)
+            return float(metadata["seconds"])
+        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, self.job)
+        done = checkpoint.epochs_done
+        run.forget_metrics(name, done)
+        before = sum(m["seconds"] for m in run.metrics if m["stage"] == name)
+        started = time.perf_counter()
+        self.reporter.start(name, method.settings.epochs, done)
+
+        def on_epoch(epoch: Epoch) -> None:
+            entry = {"stage": name, "epoch": epoch.number, "lr": epoch.lr, "seconds": round(epoch.seconds, 4)}
+            run.append_metrics(entry | {"losses": epoch.losses})
+            self.reporter.epoch(epoch.number, epoch.losses, epoch.seconds)
+
+        try:
+            if method.settings.epochs:
+                train(
+                    net,
+                    method,
+                    images,
+                    mode,
+                    key=(self.job.seed, name),
+                    checkpoint=checkpoint,
+                    on_epoch=on_epoch,
+                    on_message=self.reporter.message,
+                    on_step=self.reporter.step,
+                    look=look,
+                )
+        finally:
+            self.reporter.finish()
+        last: Losses = next((m["losses"] for m in reversed(run.metrics) if m["stage"] == name), {})
+        self.given = method.finish(net, look, last)
+        _same_everywhere(net, mode.world)
+        if self.given is not None:
+            for note in self.given.notes:
+                self.reporter.message(note)
+            write_pile_answer(run, name, self.given)
+        seconds = before + time.perf_counter() - started
+        run.write_tensors(file, net.state_dict(), {"seconds": str(seconds), "net": json.dumps(net.describe())})
+        checkpoint.clear()
+        return float(seconds)
+
+    def _probes(self) -> Any:
+        seen = "frozen" if is_pretrained(self.recipe.model.backbone) else seen_before_estimate(self.stages)
+        return plan_probes(self.data, self.recipe.estimate, self.job.seed, seen)
+
+    def _estimate(self, net: Net) -> None:
+        """The number of new classes where it is not given, from features that have not seen the probe classes."""
+        if self.n_new is not None:
+            return
+        if self.run.has("estimate.json"):
+            self.estimate, self.seconds["estimate"] = read_estimate(self.run)
+            self.n_new = self.estimate.n_new
+            return
+        probes, spent, source = self._probes(), 0.0, net
+        if probes.trains:
+            source = self.job.new_net().to(self.mode.device)
+            source.load_state_dict({k: v for k, v in net.state_dict().items() if not k.startswith("heads.")})
+            for stage in self.stages[self.stages.index(ESTIMATE) :]:
+                if stage.method is not None and stage.method.sees == "labels":
+                    task = Task(self.recipe, probes.n_train, 0, len(self.data), probes.train_families)
+                    method = stage.method(task)
+                    images = self.images.relabelled(probes.train_labels)
+                    spent += self._train(f"{stage.name}-probe", method, source, images)
+        started = time.perf_counter()
+        index = np.concatenate([probes.index, self.unlabelled])
+        features = self._answers(source, index).features
+        with not_captured(self.mode.device):
+            found = estimate_from(
+                features, probes, self.data, self.recipe.estimate, self.job.seed, self.mode, self.recipe.pile
+            )
+        # several processes must agree, although a GPU may round a close decision either way
+        self.estimate = estimate = self.mode.world.from_first(lambda: found)
+        self.n_new = estimate.n_new
+        self.seconds["estimate"] = spent + time.perf_counter() - started
+        write_estimate(self.run, estimate, self.seconds["estimate"])
+        self.reporter.message(f"estimate: {estimate}")
+
+    def _together(self, net: Net) -> Net | Consensus:
+        """The network, or it and the further ones that the recipe asks for as one."""
+        if self.recipe.model.networks == 1:
+            return net
+        nets = [net]
+        for number in range(2, self.recipe.model.networks + 1):
+            another = self.job.new_net(number).to(self.mode.device)
+            another.mean.copy_(net.mean)
+            another.std.copy_(net.std)
+            for stage in self.stages:
+                if stage.method is not None:
+                    self._do(stage, another, number)
+            nets.append(another)
+        self.given = None  # it is one network's, under that network's numbers
+        sample = self.unlabelled[:: -(-len(self.unlabelled) // MATCHED_BY)]
+        with not_captured(self.mode.device):
+            whole = Consensus.of(nets, self.images.chunks(sample), self.mode.precision_for(self.images.side))
+        # several processes must agree, although a GPU may round a close decision either way
+        whole.numbering.copy_(self.mode.world.from_first(whole.numbering.cpu))
+        self.run.write_tensors("consensus.safetensors", {"numbering": whole.numbering})
+        return whole
+
+
+def _same_everywhere(net: Net, world: World) -> None:
+    """Have all processes answer with what the first has chosen: close decisions may fall differently on each."""
+    if world.several:
+        found = dict(net.named_buffers())
+        for name, value in world.from_first(lambda: {n: b.cpu() for n, b in found.items()}).items():
+            found[name].copy_(value)
+
+
+class _Look:
+    """The images as a method's hooks see them: labels, and features of the network as it is at that moment."""
+
+    def __init__(self, net: Net, images: Images, job: Job) -> None:
+        self._net, self._images, self._job, self.seed = net, images, job, job.seed
+
+    @property
+    def labels(self) -> Tensor:
+        """Int64 (n,) on the CPU, -1 where unlabelled."""
+        return self._images.labels.cpu()
+
+    def features(self, index: Tensor) -> Tensor:
+        """Features (m, d) of these images, in evaluation mode."""
+        job, tell = self._job, self._job.reporter.counter("looking at the images")
+        return answer_together(self._net, self._images, job.mode, index.numpy(), job.cache, tell).features
+
+    def agreed(self, decide: Callable[[], T]) -> T:
+        """What the first process decides, for all of them."""
+        return self._job.mode.world.from_first(decide)

@@ -1,0 +1,1 @@
+"""How many new classes there are."""

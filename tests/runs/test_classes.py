@@ -1,0 +1,76 @@
+"""Which output of the network is which class, after any edits."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autonovel.base.errors import InputError
+from autonovel.runs.classes import outputs_of
+from tests.runs.made import make_run
+
+GROUPS = [0, 0, 1, 1, 1, 2, 3, 3, -1, -2, 5, 5, 5, 5]
+"""Cluster 4 is empty."""
+
+edits = st.lists(
+    st.one_of(
+        st.tuples(st.just("merge"), st.integers(0, 5), st.integers(0, 5)),
+        st.tuples(st.just("mark"), st.integers(0, 5), st.sampled_from(["new", "not a class", "cat", "dog"])),
+        st.tuples(st.just("name"), st.integers(0, 5), st.sampled_from(["heron", "egret"])),
+        st.tuples(st.just("undo")),
+        st.tuples(st.just("redo")),
+    ),
+    max_size=12,
+)
+
+
+@given(edits)
+@settings(max_examples=40, deadline=None)
+def test_merges_marks_and_names_are_followed_exactly(sequence: list[tuple]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(Path(folder) / "run", GROUPS, n_new=6)
+        for verb, *words in sequence:
+            try:
+                getattr(run, verb)(*words)
+            except InputError:
+                continue  # which makes no sense just then
+        outputs = outputs_of(run)
+        assert outputs.agreement == 1
+        assert outputs.silent == []
+        assert [c.name for c in outputs.classes][: len(run.classes)] == list(run.classes)
+        # one by one: the machine's answer for an image leads to the class that the image has now
+        for group, label in zip(GROUPS, run.labels.tolist(), strict=True):
+            column = outputs.column[-1 - group] if group < 0 else outputs.column[2 + group]
+            expected = "not a class" if label < 0 else run.classes[label]
+            assert outputs.classes[column].name == expected
+        assert outputs.table.sum(1).tolist() == [1] * 8
+        listed = sorted(cluster for c in outputs.classes for cluster in c.clusters)
+        assert listed == list(range(6))
+
+
+def test_moves_and_splits_lower_the_agreement(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0] * 6 + [1] * 4, n_new=2)
+    run.move([0], 1)
+    assert outputs_of(run).agreement == 0.9
+    run.move([1, 2, 3, 4], 1)  # most of the cluster; it is still the output of the first
+    assert outputs_of(run).agreement == 0.5
+    run.undo().undo().split(1, 2)
+    outputs = outputs_of(run)
+    assert outputs.silent == ["new 2"]
+    leaving = len(run.clusters[2].members)
+    assert outputs.agreement == 1 - leaving / 10
+
+
+def test_regrouping_follows_most_images(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0] * 6 + [1] * 4 + [2] * 5 + [3] * 3, n_new=5, labelled=2)
+    run.mark(3, "not a class").regroup(2)
+    outputs = outputs_of(run)
+    state = run.state.group
+    for cluster, rows in ((0, slice(0, 6)), (1, slice(6, 10)), (2, slice(10, 15))):
+        numbers, counts = np.unique(state[rows], return_counts=True)
+        most = run.state.called(int(numbers[counts.argmax()]))
+        assert outputs.classes[outputs.column[2 + cluster]].name == most
+    assert outputs.classes[outputs.column[2 + 3]].name == "not a class"
+    assert outputs.classes[outputs.column[2 + 4]].name == "not a class"  # empty, and gone
