@@ -42,7 +42,7 @@ class Placed(NamedTuple):
     size: int
 
 
-class Problem(NamedTuple):
+class Unplaceable(NamedTuple):
     """An image that cannot be placed, and why."""
 
     image: str
@@ -86,7 +86,7 @@ def write_folders(run: Run, to: Path, options: Options) -> Path:
     return to
 
 
-def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[list[Placed], list[Problem]]:
+def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[list[Placed], list[Unplaceable]]:
     """Where every image goes."""
     files = [entry.name for entry in to.iterdir() if not entry.is_dir()] if to.is_dir() else []
     folders = Namer([LIST, PROBLEMS, *files])
@@ -96,9 +96,9 @@ def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[lis
     for item in items:
         size = _size(item)
         if item.source and size is None:
-            problems.append(Problem(item.image, item.source, "the file is missing or cannot be read"))
+            problems.append(Unplaceable(item.image, item.source, "the file is missing or cannot be read"))
         elif not item.source and not has_picture(run, item.row):
-            problems.append(Problem(item.image, "", "it came from no file, and the run has no thumbnail of it"))
+            problems.append(Unplaceable(item.image, "", "it came from no file, and the run has no thumbnail of it"))
         else:
             folder = folder_of[item.kind, item.name]
             name = Path(item.source).name if item.source else shortened(safe_name(item.image), 100) + ".png"
@@ -117,7 +117,7 @@ def _is_spare(to: Path, line: Listed) -> bool:
         return False
 
 
-def _explained(problems: Sequence[Problem], kept: Sequence[Listed]) -> list[Problem]:
+def _explained(problems: Sequence[Unplaceable], kept: Sequence[Listed]) -> list[Unplaceable]:
     """The problems; of files that are left of an earlier export alone, where they are."""
     now = {line.source: line.file for line in kept}
     left = "an earlier export left it in "
@@ -139,7 +139,7 @@ def _size(item: Item) -> int | None:
         return None
 
 
-def _check(plan: Sequence[Placed], problems: Sequence[Problem], to: Path, options: Options) -> None:
+def _check(plan: Sequence[Placed], problems: Sequence[Unplaceable], to: Path, options: Options) -> None:
     """Refuse what cannot work, before anything is changed."""
     if not plan and problems:
         first = problems[0]
@@ -181,7 +181,7 @@ def _check_move(sources: Sequence[str]) -> None:
             raise InputError(f"Files cannot be moved out of {folder}, which is read-only; use {option('how', 'copy')}.")
 
 
-def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list[Problem]:
+def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list[Unplaceable]:
     """Put the files in their places; those that cannot be are given back."""
     problems = []
     for folder in dict.fromkeys(os.path.dirname(placed.file) for placed in plan):
@@ -196,7 +196,7 @@ def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list
         except OSError as error:
             if is_full(error):
                 raise
-            problems.append(Problem(item.image, item.source, error.strerror or str(error)))
+            problems.append(Unplaceable(item.image, item.source, error.strerror or str(error)))
     return problems
 
 

@@ -164,8 +164,8 @@ def test_a_decoder_that_crashes_takes_one_file_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "FEW", 0)
     pixel_file = tmp_path / "pixels"
     pixel_file.write_bytes(b"\0" * 20 * 16 * 16 * 3)
-    verdicts = decode_files(paths, range(20), PixelFile(pixel_file, Form(16, 3)), workers=2)
-    assert [v.reason for v in verdicts] == ["crashed the decoder" if i == 7 else "" for i in range(20)]
+    outcomes = decode_files(paths, range(20), PixelFile(pixel_file, Form(16, 3)), workers=2)
+    assert [v.reason for v in outcomes] == ["crashed the decoder" if i == 7 else "" for i in range(20)]
     rows = np.fromfile(pixel_file, np.uint8).reshape(20, 16, 16, 3)
     for i in (0, 6, 8, 19):
         np.testing.assert_array_equal(rows[i], decode(Path(paths[i]).read_bytes(), Form(16, 3)))

@@ -22,7 +22,7 @@ from autonovel.data.images import Pixels
 from autonovel.data.reading.copies import find_copies
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.folder import Files, list_folder
-from autonovel.data.reading.parts import FileReader, Job, Part
+from autonovel.data.reading.parts import DecodeJob, FileReader, Part
 from autonovel.data.reading.problems import Problem, printable
 from autonovel.data.reading.store import Builder, Index, open_cache, release
 from autonovel.data.reading.workers import Progress
@@ -167,11 +167,11 @@ def _decode_others(
     for part in parts:
         positions = [position for position in range(len(part)) if first + position not in reused]
         progress = None if request.progress is None else _shifted(request.progress, finished, total)
-        job = Job(positions, first, builder.target, request.workers, progress)
-        for row, verdict in zip(job.rows, part.reader.decode(job), strict=True):
-            fingerprints[row] = verdict.fingerprint
-            if verdict.reason:
-                reasons[row] = verdict.reason
+        job = DecodeJob(positions, first, builder.target, request.workers, progress)
+        for row, outcome in zip(job.rows, part.reader.decode(job), strict=True):
+            fingerprints[row] = outcome.fingerprint
+            if outcome.reason:
+                reasons[row] = outcome.reason
         finished += len(positions)
         first += len(part)
     return reasons

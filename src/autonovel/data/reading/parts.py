@@ -15,11 +15,11 @@ from autonovel.data.reading.decode import Form, Header, UnusableImageError, as_i
 from autonovel.data.reading.folder import Files
 from autonovel.data.reading.problems import Problem
 from autonovel.data.reading.stream import Decoded, stream_files
-from autonovel.data.reading.workers import PixelFile, Progress, Verdict, decode_files, fingerprint
+from autonovel.data.reading.workers import Outcome, PixelFile, Progress, decode_files, fingerprint
 
 
 @dataclass(frozen=True)
-class Job:
+class DecodeJob:
     """Images of a part that are to be decoded into a pixel file.
 
     Attributes:
@@ -56,7 +56,7 @@ class Reader(Protocol):
     def header(self, position: int) -> Header:
         """Size and colour of one image; raises UnusableImageError with the reason."""
 
-    def decode(self, job: Job) -> list[Verdict]:
+    def decode(self, job: DecodeJob) -> list[Outcome]:
         """Write the images of the job into their rows; says what came of each."""
 
 
@@ -126,7 +126,7 @@ class FileReader:
         except OSError as error:
             raise UnusableImageError(f"cannot be read ({error.strerror or error})") from None
 
-    def decode(self, job: Job) -> list[Verdict]:
+    def decode(self, job: DecodeJob) -> list[Outcome]:
         """Decodes in several processes."""
         paths = [self._paths[position] for position in job.positions]
         return decode_files(paths, job.rows, job.target, workers=job.workers, progress=job.progress)
@@ -160,20 +160,20 @@ class ItemReader:
         image = as_image(item)
         return Header(image.width, image.height, image.mode in ("L", "1", "LA", "I", "F"))
 
-    def decode(self, job: Job) -> list[Verdict]:
+    def decode(self, job: DecodeJob) -> list[Outcome]:
         """Decodes one after the other: a user's objects may not survive use from several processes."""
-        verdicts, total = [], len(job.positions)
+        outcomes, total = [], len(job.positions)
         with job.target.path.open("r+b") as file:
             for done, (position, row) in enumerate(zip(job.positions, job.rows, strict=True), 1):
                 try:
                     pixels = to_pixels(self._item(position), job.target.form).tobytes()
                     job.target.write(file, row, pixels)
-                    verdicts.append(Verdict("", fingerprint(pixels)))
+                    outcomes.append(Outcome("", fingerprint(pixels)))
                 except UnusableImageError as unusable:
-                    verdicts.append(Verdict(str(unusable), 0))
+                    outcomes.append(Outcome(str(unusable), 0))
                 if job.progress is not None and (done % 64 == 0 or done == total):
                     job.progress(done, total)
-        return verdicts
+        return outcomes
 
     def _item(self, position: int) -> Any:
         """The object; whatever the user's code raises becomes the reason why it cannot be used."""

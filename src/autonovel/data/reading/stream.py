@@ -12,7 +12,7 @@ import numpy as np
 
 from autonovel.data.images import Pixels
 from autonovel.data.reading.decode import Form
-from autonovel.data.reading.workers import Chunk, Decoders, PixelFile, Verdict, available_cores, decode_chunk, is_few
+from autonovel.data.reading.workers import Chunk, Decoders, Outcome, PixelFile, available_cores, decode_chunk, is_few
 
 AT_ONCE = 1024
 """Files of a part at most."""
@@ -47,16 +47,16 @@ def stream_files(paths: Sequence[str], form: Form, *, workers: int | None = None
         os.ftruncate(handle, PARTS * size * form.n_bytes)
         target = PixelFile(Path(name), form)
         rows = np.asarray(np.memmap(name, np.uint8, "r", 0, (PARTS * size, *form.shape)))
-        verdicts = _here(paths, parts, target) if is_few(len(paths)) else _beside(paths, parts, target, workers)
-        for part, found in zip(parts, verdicts, strict=True):
-            used = [position % len(rows) for position, verdict in zip(part, found, strict=True) if not verdict.reason]
-            yield Decoded(rows[used], [verdict.reason for verdict in found])
+        outcomes = _here(paths, parts, target) if is_few(len(paths)) else _beside(paths, parts, target, workers)
+        for part, found in zip(parts, outcomes, strict=True):
+            used = [position % len(rows) for position, outcome in zip(part, found, strict=True) if not outcome.reason]
+            yield Decoded(rows[used], [outcome.reason for outcome in found])
     finally:
         os.close(handle)
         os.unlink(name)
 
 
-def _here(paths: Sequence[str], parts: Sequence[range], target: PixelFile) -> Iterator[list[Verdict]]:
+def _here(paths: Sequence[str], parts: Sequence[range], target: PixelFile) -> Iterator[list[Outcome]]:
     """What came of the files of each part, decoded in this process."""
     with target.path.open("r+b") as file:
         for part in parts:
@@ -65,9 +65,9 @@ def _here(paths: Sequence[str], parts: Sequence[range], target: PixelFile) -> It
             yield found
 
 
-def _beside(paths: Sequence[str], parts: Sequence[range], target: PixelFile, workers: int) -> Iterator[list[Verdict]]:
+def _beside(paths: Sequence[str], parts: Sequence[range], target: PixelFile, workers: int) -> Iterator[list[Outcome]]:
     """What came of the files of each part, decoded by worker processes that are ahead by as many parts as there is room."""
-    size, found = len(parts[0]), dict[int, Verdict]()
+    size, found = len(parts[0]), dict[int, Outcome]()
     missing = [len(part) for part in parts]
     share = max(1, min(64, (PARTS - 1) * size // (4 * workers)))
     position_of: dict[int, int] = {}  # the file whose pixels go into a row now
@@ -84,9 +84,9 @@ def _beside(paths: Sequence[str], parts: Sequence[range], target: PixelFile, wor
             give(part)
         for number, part in enumerate(parts):
             while missing[number]:
-                chunk, verdicts = decoders.take()
-                found.update(zip([position_of[row] for row in chunk.rows], verdicts, strict=True))
-                missing[position_of[chunk.rows[0]] // size] -= len(verdicts)
+                chunk, outcomes = decoders.take()
+                found.update(zip([position_of[row] for row in chunk.rows], outcomes, strict=True))
+                missing[position_of[chunk.rows[0]] // size] -= len(outcomes)
             if number + PARTS - 1 < len(parts):
                 give(parts[number + PARTS - 1])  # into the rows of the part before this one, which has been used
             yield [found.pop(position) for position in part]

@@ -32,7 +32,7 @@ _ENDS = 4096
 _WRITE_EVERY = 32 * 2**20
 
 
-class Verdict(NamedTuple):
+class Outcome(NamedTuple):
     """What came of one image: why it cannot be used (empty if it can), and a fingerprint to find copies by."""
 
     reason: str
@@ -67,7 +67,7 @@ def decode_files(
     *,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> list[Verdict]:
+) -> list[Outcome]:
     """Decode each file into its row of the pixel file and say what came of it.
 
     The result does not depend on the number of workers. Rows of files that cannot be used are left untouched.
@@ -77,12 +77,12 @@ def decode_files(
     starts = range(0, len(paths), size)
     chunks = [Chunk(list(rows[first : first + size]), list(paths[first : first + size])) for first in starts]
     alone = is_few(len(paths)) or workers == 1
-    verdicts: dict[int, Verdict] = {}
+    outcomes: dict[int, Outcome] = {}
     for chunk, answers in _decode_here(chunks, target) if alone else _decode_in_workers(chunks, target, workers):
-        verdicts.update(zip(chunk.rows, answers, strict=True))
+        outcomes.update(zip(chunk.rows, answers, strict=True))
         if progress is not None:
-            progress(len(verdicts), len(paths))
-    return [verdicts[row] for row in rows]
+            progress(len(outcomes), len(paths))
+    return [outcomes[row] for row in rows]
 
 
 def is_few(n_files: int) -> bool:
@@ -95,9 +95,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def decode_chunk(chunk: Chunk, file: BinaryIO, target: PixelFile) -> list[Verdict]:
+def decode_chunk(chunk: Chunk, file: BinaryIO, target: PixelFile) -> list[Outcome]:
     """Decode the files of a chunk one after the other into the opened pixel file."""
-    verdicts = []
+    outcomes = []
     for row, path in zip(*chunk, strict=True):
         mark = 0
         try:
@@ -105,10 +105,10 @@ def decode_chunk(chunk: Chunk, file: BinaryIO, target: PixelFile) -> list[Verdic
             mark = fingerprint(content)
             square = decode_square(content, target.form)
             target.write(file, row, square.tobytes())
-            verdicts.append(Verdict("", mark))
+            outcomes.append(Outcome("", mark))
         except UnusableImageError as unusable:
-            verdicts.append(Verdict(str(unusable), mark))
-    return verdicts
+            outcomes.append(Outcome(str(unusable), mark))
+    return outcomes
 
 
 def read_content(path: str) -> bytes:
@@ -130,8 +130,8 @@ def fingerprint(content: bytes) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _decode_here(chunks: Sequence[Chunk], target: PixelFile) -> Iterator[tuple[Chunk, list[Verdict]]]:
-    """Each chunk with its verdicts, decoded in this process."""
+def _decode_here(chunks: Sequence[Chunk], target: PixelFile) -> Iterator[tuple[Chunk, list[Outcome]]]:
+    """Each chunk with its outcomes, decoded in this process."""
     with target.path.open("r+b") as file:
         for chunk in chunks:
             yield chunk, decode_chunk(chunk, file, target)
@@ -139,15 +139,15 @@ def _decode_here(chunks: Sequence[Chunk], target: PixelFile) -> Iterator[tuple[C
 
 def _decode_in_workers(
     chunks: Sequence[Chunk], target: PixelFile, workers: int
-) -> Iterator[tuple[Chunk, list[Verdict]]]:
-    """Each chunk with its verdicts, in the order in which the workers finish them."""
+) -> Iterator[tuple[Chunk, list[Outcome]]]:
+    """Each chunk with its outcomes, in the order in which the workers finish them."""
     unwritten = 0
     with Decoders(target, min(workers, len(chunks))) as decoders, target.path.open("r+b") as file:
         for chunk in chunks:
             decoders.give(chunk)
         for _ in chunks:
-            chunk, verdicts = decoders.take()
-            yield chunk, verdicts
+            chunk, outcomes = decoders.take()
+            yield chunk, outcomes
             # This process is idle while the workers decode: it makes the system write their pixels to disk.
             unwritten += len(chunk.rows) * target.form.n_bytes
             if unwritten >= _WRITE_EVERY:
@@ -165,7 +165,7 @@ class Decoders:
 
     def __init__(self, target: PixelFile, workers: int) -> None:
         self._waiting: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
-        self._finished: queue.SimpleQueue[tuple[Chunk, list[Verdict]] | BaseException] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[Chunk, list[Outcome]] | BaseException] = queue.SimpleQueue()
         self._workers = [_Worker(target) for _ in range(workers)]
 
     def __enter__(self) -> Decoders:
@@ -185,7 +185,7 @@ class Decoders:
         """Hand over a chunk to whichever worker is free first."""
         self._waiting.put(chunk)
 
-    def take(self) -> tuple[Chunk, list[Verdict]]:
+    def take(self) -> tuple[Chunk, list[Outcome]]:
         """Wait for the next chunk that is finished, and what came of its files."""
         answer = self._finished.get()
         if isinstance(answer, BaseException):
@@ -209,13 +209,13 @@ class _Worker:
         self._stopped = False
         self._process = self._start()
 
-    def decode(self, chunk: Chunk) -> list[Verdict]:
-        """Hand over a chunk and wait for the verdicts; after a crash, file by file to find the culprit."""
+    def decode(self, chunk: Chunk) -> list[Outcome]:
+        """Hand over a chunk and wait for the outcomes; after a crash, file by file to find the culprit."""
         answer = self._ask(chunk)
         if answer is not None:
             return answer
         if len(chunk.paths) == 1:
-            return [Verdict("crashed the decoder", 0)]
+            return [Outcome("crashed the decoder", 0)]
         return [self.decode(Chunk([row], [path]))[0] for row, path in zip(*chunk, strict=True)]
 
     def stop(self) -> None:
@@ -224,8 +224,8 @@ class _Worker:
         self._process.kill()
         self._process.communicate()
 
-    def _ask(self, chunk: Chunk) -> list[Verdict] | None:
-        """The worker's verdicts; None where it crashed, and then it has been started again."""
+    def _ask(self, chunk: Chunk) -> list[Outcome] | None:
+        """The worker's outcomes; None where it crashed, and then it has been started again."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -235,7 +235,7 @@ class _Worker:
         except (OSError, ValueError):
             line = b""
         if line.endswith(b"\n"):
-            return [Verdict(*verdict) for verdict in json.loads(line)]
+            return [Outcome(*outcome) for outcome in json.loads(line)]
         if not self._stopped:
             self.stop()
             self._stopped = False
@@ -263,7 +263,7 @@ def serve() -> None:
     target = PixelFile(Path(path), Form(size, channels), offset)
     with target.path.open("r+b") as file:
         for line in sys.stdin.buffer:
-            verdicts = decode_chunk(Chunk(*json.loads(line)), file, target)
+            outcomes = decode_chunk(Chunk(*json.loads(line)), file, target)
             file.flush()
-            sys.stdout.buffer.write(json.dumps(verdicts).encode() + b"\n")
+            sys.stdout.buffer.write(json.dumps(outcomes).encode() + b"\n")
             sys.stdout.buffer.flush()
