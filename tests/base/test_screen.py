@@ -41,7 +41,7 @@ def test_everything_is_printed_in_one_place() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     }
-    assert printing == {"screen.py"}
+    assert printing == {"base/screen.py"}
 
 
 def named_run(path: Path) -> Run:

@@ -284,7 +284,7 @@ def test_a_run_without_known_classes_needs_two_names(place: Path) -> None:
 
 
 def test_a_folder_of_the_first_format_is_refused(tmp_path: Path) -> None:
-    run = Run(Path(__file__).parent / "runs" / "fixtures" / "format1")
+    run = Run(Path(__file__).parents[1] / "runs" / "fixtures" / "format1")
     with pytest.raises(InputError, match="does not say which images it had"):
         next_round(run)
 
