@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import shutil
@@ -10,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ import torch
 
 from autonovel.base.chance import host_generator
 from autonovel.base.errors import InputError, TrainingError, option
-from autonovel.data.images import UNKNOWN
-from autonovel.discovery.plan import plan
 from autonovel.discovery.prepare import Pipeline
 from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
@@ -29,9 +26,10 @@ from autonovel.machine.jobs import side_by_side
 from autonovel.machine.progress import Reporter
 from autonovel.runs.files import RunFiles, lock
 from autonovel.runs.folder import Run
-from autonovel.settings.recipe import Joint, Recipe
+from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import with_fields
 from autonovel.tuning.result import Candidate, Tuned, Values, better_half, how_far_to_trust, rank
+from autonovel.tuning.starts import Starts, digest
 from autonovel.tuning.tasks import ProbeTask
 
 TRIALS, BEST, TABLE = "trials.jsonl", "best.json", "tuned.json"
@@ -161,7 +159,7 @@ class Search:
     def _try(self, number: int, task: ProbeTask, seed: int) -> dict[str, Any]:
         """One trial: what trials.jsonl says of it, or what comes out now."""
         recipe, values = self.settled[number], self.values[number]
-        name = _digest(config_of(task.data, recipe, task.n_new, seed)["run"])
+        name = digest(config_of(task.data, recipe, task.n_new, seed)["run"])
         words = ", ".join(f"{field_}={value}" for field_, value in values.items())
         with self._telling:
             alone = self._under_way.setdefault(name, threading.Lock())  # combinations may settle to the same recipe
@@ -193,36 +191,13 @@ class Search:
                 self._rows[name] = row
 
     def _train(self, name: str, task: ProbeTask, recipe: Recipe, seed: int) -> dict[str, Any]:
-        start = self._start(task, recipe)
+        start = Starts(self.out / "starts", self.seeds[0], self.mode, self.reporter).before(task.data, recipe)
         began = time.perf_counter()
         run = Run(self.out / "runs" / name)
         run = Pipeline(task.data, recipe, task.n_new, seed, self.mode, cache=self.cache).run(run, start_from=start)
         acc = task.accuracy(run.machine.group)
         shutil.rmtree(run.path)
         return {"acc": acc, "seconds": round(time.perf_counter() - began, 2)}
-
-    def _start(self, task: ProbeTask, recipe: Recipe) -> Run | None:
-        """The stages before the one that discovers, trained once for all trials that have them in common."""
-        start: Run | None = None
-        for stage in plan(recipe, task.data.n_known):
-            if stage.method is None or stage.method.sees == "both" or not hasattr(recipe, stage.name):
-                continue
-            # what the stage does not depend on is as everywhere, so that the folder is the same for all who share it
-            common, data = replace(recipe, joint=Joint(), name="start", preset="paper"), task.data
-            if stage.method.sees == "images":
-                data = replace(data, labels=np.full_like(data.labels, UNKNOWN), class_names=())
-                common = replace(common, supervised=Recipe().supervised)
-            name = f"{stage.name}-{_digest(config_of(data, common, 2, self.seeds[0])['run'])}"
-            folder = self.out / "starts" / name
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with folder.with_suffix(".lock").open("w") as file:
-                lock(file, wait=True)  # another trial at the same time may be training it
-                if not Run(folder).has(f"{stage.name}.safetensors"):
-                    self.reporter.message(f"training stage {stage.name}, which trials share")
-                    job = Pipeline(data, common, 2, self.seeds[0], self.mode)
-                    job.run(Run(folder), start_from=start, until=stage.name)
-            start = Run(folder)
-        return start
 
     def _candidate(self, number: int, alive: bool, rows: Mapping[int, Mapping[str, Any]]) -> Candidate:
         done = [row for row in rows.values() if "acc" in row]
@@ -255,7 +230,3 @@ def trials_to_come(candidates: int, steps: Sequence[range]) -> int:
 
 def _mean(rows: Mapping[int, Mapping[str, Any]]) -> float:
     return float(np.mean([row["acc"] for row in rows.values()]))
-
-
-def _digest(value: Any) -> str:
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
