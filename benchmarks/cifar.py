@@ -41,17 +41,11 @@ from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe, with_fields
 
-SURE = {"joint.epochs": 200, "joint.neighbours.self_labels": 0.5}
-"""As many epochs of neighbours as in the recipe, then as many with sure answers."""
-
 CONTRAST: dict[str, tuple[str, dict[str, Any]]] = {
-    "contrast-kmeans": ("cluster-contrast", {"method": "kmeans"}),
-    "contrast-swap": ("cluster-contrast", {}),
+    "contrast-kmeans": ("cluster-neighbours", {"method": "kmeans"}),
     "neighbours": ("cluster-neighbours", {}),
-    "neighbours-sure": ("cluster-neighbours", SURE),
-    "neighbours-sure-alone": ("cluster-neighbours", SURE | {"joint.neighbours.keep": 0.0}),
 }
-"""Rows that start from SimCLR: recipe and what differs from it. Sure answers teach beside neighbours, or alone as in SCAN."""
+"""Rows that start from SimCLR: recipe and what differs from it."""
 
 ROWS = ("full", "no-consistency", "no-rotation", "swap", *CONTRAST)
 """Of the table without labels."""
@@ -151,7 +145,7 @@ class Plan:
             "full": lambda: with_rotation("full", recipe),
             "no-consistency": lambda: with_rotation("no-consistency", inconsistent),
             "no-rotation": from_nothing,
-            "swap": lambda: with_rotation("swap", self._recipe("cluster-swap")),
+            "swap": lambda: with_rotation("swap", replace(recipe, joint=replace(recipe.joint, objective="swap"))),
         }
         chosen = self.args.rows or ROWS
 

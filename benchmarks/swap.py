@@ -1,7 +1,7 @@
 """Variants of swapped prediction on CIFAR-10 (or another benchmark), one after the other on one device, in one call.
 
     python benchmarks/swap.py --root DATA --out swap.jsonl --seeds 0 1 2 \\
-        --variant "" "joint.swap.divergence=0.2" "joint.swap.divergence=0.2 joint.swap.divergence_form=whole"
+        --variant "" "joint.swap.divergence=0.02" "joint.swap.divergence=0.02 joint.swap.divergence_bound=-8"
 
 Each variant is a text of dotted settings; an empty one is the recipe as it is. The stages before joint training are trained
 once per seed and shared, or taken from ``--start-from RUN`` for all seeds. ``--sizes 5000,4000,3000,2000,500`` cuts the new

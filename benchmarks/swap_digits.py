@@ -1,6 +1,6 @@
 """Variants of swapped prediction on small grey digits: piles of even and of uneven classes, scored on known digits alone.
 
-    python benchmarks/swap_digits.py --out swap-digits.jsonl --hide 1,2,3 2,3,4 --variant "" "joint.swap.balance=0.5"
+    python benchmarks/swap_digits.py --out swap-digits.jsonl --hide 1,2,3 2,3,4 --variant "" "joint.swap.regroups=0"
 
 The hidden digits are known ones whose labels are taken away (probe classes); their sizes are cut down with ``--uneven``. With
 ``--pile`` the digits 5-9, whose labels nobody looks at, lie among them. Beside the answer stand k-means on the pixels and on

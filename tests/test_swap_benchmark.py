@@ -30,11 +30,11 @@ def lines_of(root: Path, folder: Path, *arguments: str) -> list[dict]:
 
 def test_each_variant_is_a_line_and_the_first_stages_are_shared(small_cifar: Path, tmp_path: Path) -> None:
     more = f"{TINY} joint.swap.divergence=0.2 joint.swap.divergence_bound=-8"
-    plain, apart, wrong = lines_of(small_cifar, tmp_path, "--variant", TINY, more, "joint.swap.balance=2")
+    plain, apart, wrong = lines_of(small_cifar, tmp_path, "--variant", TINY, more, "joint.swap.by_class=2")
     assert "divergence" not in plain["losses"]
     assert apart["losses"]["divergence"] < 0
     assert plain["seconds"]["supervised"] == apart["seconds"]["supervised"]  # the same training, taken over
-    assert wrong["error"].startswith("recipe.joint.swap.balance is 2")
+    assert wrong["error"].startswith("recipe.joint.swap.by_class is 2")
     for row in (plain, apart):
         table = np.array(row["confusion"])
         assert table.shape == (5, 5)

@@ -73,10 +73,7 @@ def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
             turns=True,
         ),
         supervised=replace(recipe.supervised, lr=lr, batch=15, train_from="layer2"),
-        # softer than usual: sharp targets would magnify the rounding of single precision
-        joint=replace(
-            joint, swap=replace(joint.swap, small_views=0, by_class=0.3, carry=0.3, carry_until=1.0, epsilon=0.2)
-        ),
+        joint=replace(joint, swap=replace(joint.swap, small_views=0, by_class=0.3)),
     )
 
 

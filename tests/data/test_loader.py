@@ -19,7 +19,6 @@ from autonovel.data.loader import (
     free_memory,
     host_generator,
     mixed,
-    paired,
     put_on,
     resize,
     shuffled,
@@ -72,39 +71,12 @@ def test_mixed_batches_have_a_fixed_share(n_known: int, n_new: int, batch: int, 
     assert torch.equal(mixed(known, new, batch, share, 0, "joint", 1), order)
 
 
-@given(st.integers(1, 60), st.integers(1, 60), st.integers(2, 16), st.data())
-def test_views_share_the_unlabelled_images_and_have_labelled_ones_of_their_own(
-    n_known: int, n_new: int, batch: int, data: st.DataObject
-) -> None:
-    share = data.draw(st.integers(1, batch - 1))
-    known, new = torch.arange(n_known), 100 + torch.arange(n_new)
-    order = paired(known, new, batch, share, 0, "joint", 1)
-    steps = max(-(-n_known // (2 * share)), -(-n_new // (batch - share)))
-    assert order.shape == (steps, 2 * batch)
-    one, other = order.view(steps, 2, batch).unbind(1)
-    assert torch.equal(one[:, share:], other[:, share:])
-    labelled = torch.cat([one[:, :share], other[:, :share]], 1).flatten()
-    for shown, images in ((labelled, known), (one[:, share:].flatten(), new)):
-        times = torch.bincount(shown - images[0], minlength=len(images))
-        assert len(times) == len(images)
-        assert times.min() >= 1  # an epoch leaves no image out
-        assert times.max() - times.min() <= 1
-    assert torch.equal(paired(known, new, batch, share, 0, "joint", 1), order)
-
-
-def test_paired_batches_differ_by_key() -> None:
-    orders = [paired(torch.arange(200), 1000 + torch.arange(200), 16, 8, 0, "joint", epoch) for epoch in (1, 2)]
-    assert not torch.equal(*orders)
-
-
 @pytest.mark.parametrize("share", [0, -1, 8, 9])
 def test_impossible_shares_are_refused(share: int) -> None:
     with pytest.raises(
         InputError, match=rf"known_per_batch is {share}; it must lie between 1 and 7, the batch less one\."
     ):
         mixed(torch.arange(20), torch.arange(20), 8, share, 0)
-    with pytest.raises(InputError, match=rf"known_per_batch is {share}"):
-        paired(torch.arange(20), torch.arange(20), 8, share, 0)
 
 
 def test_generators_depend_on_the_key_alone() -> None:

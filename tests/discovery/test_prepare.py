@@ -18,7 +18,6 @@ from autonovel.discovery import run_stages as walk
 from autonovel.discovery.prepare import Pipeline
 from autonovel.discovery.probes import ProbePlan, estimate_from
 from autonovel.machine.device import Mode
-from autonovel.machine.processes import World
 from autonovel.machine.progress import Reporter
 from autonovel.maths.count.estimate import ClassEstimate
 from autonovel.maths.metrics import cluster_accuracy
@@ -219,7 +218,7 @@ def test_rotation_serves_for_other_labels_of_the_same_images(cifar, finished: Ru
     assert {m["stage"] for m in second.metrics} == {"supervised", "joint"}
 
 
-@pytest.mark.parametrize("name", ["cluster", "cluster-swap", "cluster-neighbours", "cluster-contrast"])
+@pytest.mark.parametrize("name", ["cluster", "cluster-neighbours"])
 def test_all_ways_without_labels_take_rotation_over_from_a_run_with_labels(
     cifar, finished: Run, tmp_path: Path, name: str
 ) -> None:
@@ -231,9 +230,7 @@ def test_all_ways_without_labels_take_rotation_over_from_a_run_with_labels(
     unlabelled = replace(images, labels=np.full(len(images), -1), class_names=())
     run = discover((unlabelled, truth), tmp_path / name, recipe, n_new=10, start_from=finished.path)
     assert {m["stage"] for m in run.metrics} == {"joint"}
-    losses = {"cluster": {"pairs", "consistency"}, "cluster-swap": {"new", "over"}}
-    losses["cluster-contrast"] = losses["cluster-swap"]
-    losses["cluster-neighbours"] = {"neighbours", "balance"}
+    losses = {"cluster": {"pairs", "consistency"}, "cluster-neighbours": {"neighbours", "balance"}}
     assert all(m["losses"].keys() == losses[name] for m in run.metrics)
     assert sum(run.summary["cluster_sizes"]) == len(images)
     assert run.summary["acc_new"] == pytest.approx(cluster_accuracy(truth.labels, run.machine.group))
@@ -288,14 +285,6 @@ class Stops(Reporter):
     def epoch(self, number: int, losses: object, seconds: float) -> None:
         if self._now == self._stage:
             raise KeyboardInterrupt
-
-
-def test_what_several_processes_cannot_do_is_refused_before_any_training(cifar) -> None:
-    recipe = small_recipe("swap")
-    recipe = replace(recipe, joint=replace(recipe.joint, swap=replace(recipe.joint.swap, known_once=True)))
-    Pipeline(cifar[0], recipe, 5, 0, Mode.of("cpu"))
-    with pytest.raises(InputError, match=r"--joint\.swap\.known-once works in one process; start a single one"):
-        Pipeline(cifar[0], recipe, 5, 0, replace(Mode.of("cpu"), world=World(0, 2)))
 
 
 def test_families_make_episodes_also_where_the_number_is_estimated(cifar, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def tiny(networks: int, objective: str) -> Recipe:
         joint=replace(
             base.joint,
             objective=objective,
-            swap=replace(base.joint.swap, heads=2, hidden=8, projection=8, parts=2, regroups=0),
+            swap=replace(base.joint.swap, heads=2, hidden=8, projection=8, regroups=0),
             **stage,
         ),
     )

@@ -1,4 +1,4 @@
-"""Losses of clustering by neighbours, each told slowly."""
+"""The loss of clustering by neighbours, told slowly."""
 
 import math
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autonovel.maths import known_space
 from autonovel.maths.known_space import nearest, unit
-from autonovel.maths.neighbours import neighbour_loss, self_label_loss
+from autonovel.maths.neighbours import neighbour_loss
 
 
 def log_p(seed: int, heads: int, n: int, clusters: int, sharpness: float) -> Tensor:
@@ -26,20 +26,6 @@ def slow_neighbour_loss(first: Tensor, second: Tensor, mask: Tensor) -> list[flo
     return found
 
 
-def slow_self_label_loss(plain: Tensor, varied: Tensor, mask: Tensor, threshold: float) -> list[float]:
-    found = []
-    for sure, learning in zip(plain, varied, strict=True):
-        by_cluster: dict[int, list[float]] = {}
-        for i in range(len(sure)):
-            row = sure[i].exp().tolist()
-            if mask[i] and max(row) > threshold:
-                target = row.index(max(row))
-                by_cluster.setdefault(target, []).append(-float(learning[i, target]))
-        means = [sum(rows) / len(rows) for rows in by_cluster.values()]
-        found.append(sum(means) / len(means) if means else 0.0)
-    return found
-
-
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 7), st.integers(2, 5), st.sampled_from([0.1, 2.0, 9.0])
@@ -49,9 +35,6 @@ def test_losses_are_those_of_loops(seed: int, heads: int, n: int, clusters: int,
     mask = torch.rand(n, generator=torch.Generator().manual_seed(seed)) < 0.7
     together = torch.tensor(slow_neighbour_loss(plain, varied, mask))
     torch.testing.assert_close(neighbour_loss(plain, varied, mask), together, rtol=1e-4, atol=1e-5)
-    for threshold in (0.0, 0.5, 0.99):
-        expected = torch.tensor(slow_self_label_loss(plain, varied, mask, threshold))
-        torch.testing.assert_close(self_label_loss(plain, varied, mask, threshold), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("clusters", [2, 10])
@@ -66,24 +49,6 @@ def test_certain_answers_cost_nothing_where_they_agree_and_stay_finite_where_the
     assert against.grad is not None
     assert against.grad.isfinite().all()
     assert float(neighbour_loss(certain, certain.roll(1, 1), nothing)) == 0
-    assert float(self_label_loss(certain, certain.roll(1, 1), nothing, 0.5)) == 0
-    even = torch.full((1, clusters, clusters), -math.log(clusters))
-    assert float(self_label_loss(even, even, everything, 0.99)) == 0
-
-
-def test_a_large_cluster_weighs_no_more_than_a_small_one() -> None:
-    plain = torch.tensor([[0.999, 0.001]] * 9 + [[0.001, 0.999]]).log()[None]
-    varied = torch.tensor([[0.5, 0.5]] * 9 + [[0.9, 0.1]]).log()[None]
-    found = self_label_loss(plain, varied, torch.ones(10, dtype=torch.bool), 0.9)
-    assert float(found) == pytest.approx((math.log(2) + math.log(10)) / 2, rel=1e-5)
-
-
-def test_targets_have_no_gradient() -> None:
-    plain, varied = log_p(0, 2, 6, 3, 2.0).requires_grad_(), log_p(1, 2, 6, 3, 2.0).requires_grad_()
-    self_label_loss(plain, varied, torch.ones(6, dtype=torch.bool), 0.2).sum().backward()
-    assert plain.grad is None
-    assert varied.grad is not None
-    assert varied.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])

@@ -31,7 +31,7 @@ from autonovel.training.step import State
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 SIZE, N_NEW = 8, 3
-NEIGHBOURS = {"objective": "neighbours", "epochs": 2, "neighbours": settings.Neighbours(self_labels=0.5)}
+NEIGHBOURS = {"objective": "neighbours", "epochs": 2, "neighbours": settings.Neighbours()}
 DEPTHS = ["heads", "layer4", "layer3", "layer2", "layer1", "all"]
 CPU = Mode(torch.device("cpu"))
 CUDA = Mode(torch.device("cuda"), torch.bfloat16, captured=True)
@@ -171,7 +171,7 @@ def test_every_combination_trains(pretraining: str, where: Mode) -> None:
         net = net_with_known_classes()
         net.load_state_dict(start)
         losses, _ = run_stage(net, Neighbours(Task(chosen, 3, N_NEW, 24)), where)
-        assert losses[0].keys() == losses[1].keys() == {"known", "neighbours", "balance", "self_labels"}
+        assert losses[0].keys() == losses[1].keys() == {"known", "neighbours", "balance"}
         assert all(np.isfinite(value).all() for epoch in losses for value in epoch.values()), depth
         assert moved_blocks(net, start) == blocks_of(depth), depth
 

@@ -1,4 +1,4 @@
-"""Clusters from nearest neighbours: what is found before the first epoch, what a batch holds, both parts of the training."""
+"""Clusters from nearest neighbours: what is found before the first epoch, what a batch holds, the training."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ LABELS = torch.from_numpy(tiny_images().labels)
 
 def recipe_for(epochs: int = 4, **settings: object) -> Recipe:
     vary = Augment("resized", jitter=0.4, cutout=0.5)
-    own = replace(Settings(nearest=3, heads=HEADS, self_labels=0.5, keep=0.0, threshold=0.4, augment=vary), **settings)
+    own = replace(Settings(nearest=3, heads=HEADS, augment=vary), **settings)
     joint = Joint(
         objective="neighbours", epochs=epochs, batch=10, lr=0.01, augment=Augment("zero", pad=1), neighbours=own
     )
@@ -109,9 +109,8 @@ def test_a_pile_of_few_images_has_each_neighbour_several_times() -> None:
         assert method.neighbours[i].tolist() == [first, second, first, second, first]
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.5])
-def test_the_second_half_of_a_batch_are_neighbours_of_the_first_where_they_teach(keep: float) -> None:
-    net, method = prepared(recipe_for(keep=keep))
+def test_the_second_half_of_a_batch_are_neighbours_of_the_first() -> None:
+    net, method = prepared(recipe_for())
     look = looked_at(1.0)
     method.start_epoch(net, look, 0)
     order = method.order(look.labels, 0, "x", 0)
@@ -122,20 +121,17 @@ def test_the_second_half_of_a_batch_are_neighbours_of_the_first_where_they_teach
         assert other in method.neighbours[image]
     assert torch.equal(order, method.order(look.labels, 0, "x", 0))
     assert not torch.equal(order, method.order(look.labels, 0, "x", 1))
-    assert [method.ramp(epoch) for epoch in range(4)] == [0, 0, 1, 1]
-    method.start_epoch(net, look, 2)
-    assert torch.equal(method.order(look.labels, 0, "x", 0), order if keep else plain)
 
 
 # ---- losses
 
 
-def slow_losses(net: Net, method: Neighbours, batch: Batch, ramp: float) -> dict[str, list[float]]:
+def slow_losses(net: Net, method: Neighbours, batch: Batch) -> dict[str, list[float]]:
     """By the definitions, row by row."""
     features = net.features_of(net.through_frozen(method.views(batch, KEY)))
     plain, varied = (scores.detach().double().softmax(2).numpy() for scores in net.head_of("new", features))
     labels, half = batch.labels.tolist(), len(batch.labels) // 2
-    apart, uneven, labelled = [], [], []
+    apart, uneven = [], []
     for head in range(HEADS):
         logs, said = [], []
         for i in range(half):
@@ -147,21 +143,10 @@ def slow_losses(net: Net, method: Neighbours, batch: Batch, ramp: float) -> dict
         apart.append(np.mean(logs) if logs else 0.0)
         mean = np.mean(said, 0) if said else np.full(N_NEW, 1 / N_NEW)
         uneven.append(np.log(N_NEW) + (mean * np.log(mean)).sum())
-        costs: dict[int, list[float]] = {}
-        for i, label in enumerate(labels):
-            if label < 0 and plain[head, i].max() > method.settings.neighbours.threshold:
-                target = int(plain[head, i].argmax())
-                costs.setdefault(target, []).append(-np.log(varied[head, i, target]))
-        labelled.append(np.mean([np.mean(rows) for rows in costs.values()]) if costs else 0.0)
-    weight, kept = method.settings.neighbours.balance, 1 - ramp * (1 - method.settings.neighbours.keep)
-    total = [a + weight * u for a, u in zip(apart, uneven, strict=True)]
-    best = int(
-        np.argmin([before + (1 - ramp) * t for before, t in zip(method.head_losses.tolist(), total, strict=True)])
-    )
+    weight = method.settings.neighbours.balance
     found = {
-        "neighbours": [kept * a / HEADS for a in apart],
-        "balance": [kept * weight * u / HEADS for u in uneven],
-        "self_labels": [ramp * labelled[best]],
+        "neighbours": [a / HEADS for a in apart],
+        "balance": [weight * u / HEADS for u in uneven],
     }
     if "known" in net.heads:
         views = [scores.detach().double().log_softmax(1) for scores in net.head_of("known", features)]
@@ -170,45 +155,30 @@ def slow_losses(net: Net, method: Neighbours, batch: Batch, ramp: float) -> dict
     return found
 
 
-@pytest.mark.parametrize(("ramp", "keep"), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.6)])
 @pytest.mark.parametrize(
     "labels",
     [[-1] * 10, [0, 1, -1, -1, -1, -1, -1, 2, -1, -1], [0, 1, 2] * 3 + [1], [-1] * 3],
     ids=["pile", "mixed", "labelled", "three rows"],
 )
-def test_the_losses_are_those_of_loops(labels: list[int], ramp: float, keep: float) -> None:
-    net, method = prepared(recipe_for(threshold=0.35, keep=keep), n_known=3 if max(labels) >= 0 else 0)
+def test_the_losses_are_those_of_loops(labels: list[int]) -> None:
+    net, method = prepared(recipe_for(), n_known=3 if max(labels) >= 0 else 0)
     method.head_losses.copy_(torch.tensor([0.3, 0.2]))
     index = torch.arange(len(labels)) * 7 + 3
     images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (len(labels), SIZE, SIZE, 3), dtype=np.uint8))
     batch = Batch(images, torch.tensor(labels), index, index)
     with torch.no_grad():
-        expected = slow_losses(net, method, batch, ramp)
+        expected = slow_losses(net, method, batch)
         before = method.head_losses.clone()
-        found = losses_of(method, net, batch, KEY, torch.tensor(ramp))
+        found = losses_of(method, net, batch, KEY, torch.tensor(0.5))
     assert found.keys() == expected.keys()
     for name, value in found.items():
         np.testing.assert_allclose(value.reshape(-1), expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
-    gained = (
-        (1 - ramp) * HEADS * (found["neighbours"] + found["balance"])
-    )  # later epochs do not change which head is best
+    gained = HEADS * (found["neighbours"] + found["balance"])
     torch.testing.assert_close(method.head_losses, before + gained)
 
 
-def test_once_sure_answers_teach_only_the_best_head_learns() -> None:
-    net, method = prepared(recipe_for(threshold=0.0), n_known=0)
-    method.head_losses.copy_(torch.tensor([0.3, 0.2]))
-    index = torch.arange(10)
-    batch = Batch(torch.from_numpy(tiny_images().images[:10]), torch.full((10,), -1), index, index)
-    losses = losses_of(method, net, batch, KEY, torch.tensor(1.0))
-    sum(loss.sum() for loss in losses.values()).backward()  # type: ignore[union-attr]
-    moved = [sum(float(p.grad.abs().sum()) for p in head.parameters()) for head in net.heads["new"]]  # type: ignore[union-attr]
-    assert moved[0] == 0
-    assert moved[1] > 0
-
-
 def test_a_step_is_one_graph_without_a_look_at_values() -> None:
-    recipe = recipe_for(threshold=0.0, keep=0.5)
+    recipe = recipe_for()
     net, method = prepared(
         replace(recipe, model=replace(recipe.model, backbone="small"))
     )  # tracing many layers takes long
@@ -238,14 +208,14 @@ def trained(checkpoint: Memory | None = None, stop_after: int = 99) -> tuple[Net
     return net, method, losses
 
 
-def test_a_training_learns_in_both_parts_and_resumes_to_the_bit() -> None:
+def test_a_training_learns_and_resumes_to_the_bit() -> None:
     whole, method, losses = trained()
-    assert [bool(loss["self_labels"]) for loss in losses] == [False] * 3 + [True] * 3
-    assert [bool(np.sum(loss["neighbours"])) for loss in losses] == [True] * 3 + [False] * 3
+    first, last = (np.sum([*loss["neighbours"], *loss["balance"]]) for loss in (losses[0], losses[-1]))
+    assert last < first
     assert int(whole.answering_head) == int(method.head_losses.argmin())
     mean = method.head_losses / len(method.order(LABELS, 0, "x", 0))
     np.testing.assert_allclose(
-        mean, HEADS * (np.array(losses[2]["neighbours"]) + np.array(losses[2]["balance"])), rtol=1e-4
+        mean, HEADS * (np.array(losses[-1]["neighbours"]) + np.array(losses[-1]["balance"])), rtol=1e-4
     )
     for stop_after in (1, 3, 5):
         checkpoint = Memory()
@@ -264,10 +234,7 @@ def test_a_training_learns_in_both_parts_and_resumes_to_the_bit() -> None:
         ("nearest", 0),
         ("heads", 0),
         ("balance", -1.0),
-        ("self_labels", 1.5),
-        ("keep", -0.5),
-        ("threshold", -0.1),
-        ("threshold", float("nan")),
+        ("balance", float("nan")),
     ],
 )
 def test_settings_that_cannot_work_are_refused(field: str, value: float) -> None:
@@ -276,11 +243,7 @@ def test_settings_that_cannot_work_are_refused(field: str, value: float) -> None
         method.check((SIZE, SIZE, 3))
 
 
-def test_what_leaves_nothing_to_the_neighbours_is_refused() -> None:
-    with pytest.raises(
-        InputError, match="--joint.neighbours.self-labels is 1, which leaves no epoch to the neighbours"
-    ):
-        Neighbours(Task(recipe_for(self_labels=1), 0, N_NEW, 24)).check((SIZE, SIZE, 3))
+def test_a_fixed_number_of_labelled_images_is_refused() -> None:
     recipe = recipe_for()
     fixed = replace(recipe, joint=replace(recipe.joint, known_per_batch=2))
     with pytest.raises(InputError, match="--joint.known-per-batch cannot be used with --joint.objective neighbours"):

@@ -1,7 +1,6 @@
-"""The settings of swapped prediction: off they change nothing; on, each is told slowly, and what is remembered is kept."""
+"""The settings of swapped prediction: off they change nothing; on, each is told slowly."""
 
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,9 +13,8 @@ from torch.nn import functional as F
 
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError
-from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch
-from autonovel.maths.losses import balanced_targets, moved_pull, pulled, relaxed_targets
+from autonovel.maths.losses import balanced_targets
 from autonovel.methods.base import Method, losses_of
 from autonovel.models.net import Net, build
 from autonovel.settings.recipe import KEEP_LAYOUT, Augment, Joint, Model, Recipe, Swap
@@ -111,89 +109,11 @@ def test_the_bound_alone_changes_nothing() -> None:
 # ---- on
 
 
-def test_relaxed_targets_take_the_place_of_balanced_ones() -> None:
-    net, method = prepared(balance=0.4)
-    found = step(net, method)
-    for kind in ("new", "over"):
-        scores, log_p = said(net, method, kind)
-        cosines = [view * net.settings.temperature for view in scores]
-        targets = [relaxed_targets(c, MIXED < 0, epsilon=0.05, iterations=3, strength=0.4) for c in cosines]
-        np.testing.assert_allclose(found[kind].detach(), cross_entropy(log_p, targets), rtol=1e-5)
-
-
-def test_balancing_starts_from_the_pull_of_the_batches_before() -> None:
-    net, method = prepared(carry=2.0, epsilon=0.05)
-    options = {"epsilon": 0.05, "iterations": 3}
-    pull = torch.zeros(2, N_NEW)
-    for seed in range(3):
-        scores, log_p = said(net, method, "new", seed=seed)
-        cosines = [s * net.settings.temperature for s in scores]
-        targets = [balanced_targets(pulled(view, pull, 0.05), MIXED < 0, **options) for view in cosines]
-        loss = step(net, method, seed=seed)["new"]
-        np.testing.assert_allclose(loss.detach(), cross_entropy(log_p, targets), rtol=1e-5)
-        pull = moved_pull(pull, (targets[0] + targets[1]) / 2, MIXED < 0, 2.0 * 0.05)
-        np.testing.assert_allclose(method.get_buffer("pull_new"), pull, rtol=1e-4, atol=1e-6)
-    assert pull.abs().max() > 1e-3
-    before = method.get_buffer("pull_new").clone()
-    step(net, method, ONLY_KNOWN)
-    assert torch.equal(method.get_buffer("pull_new"), before)
-
-
-def test_the_pull_lasts_for_a_share_of_the_epochs_and_then_nothing_is_left_of_it() -> None:
-    net, method = prepared(carry=0.3, carry_until=0.5)
-    look = Blobs(net.n_features)
-    for epoch in range(EPOCHS):
-        method.start_epoch(net, look, epoch)
-        step(net, method, seed=epoch)
-        pulls = [method.get_buffer(f"pull_{kind}") for kind in ("new", "over")]
-        assert all(bool(pull.any()) == (epoch < EPOCHS / 2) for pull in pulls)
-    plain = step(net, prepared()[1])
-    assert all(torch.equal(loss, plain[name]) for name, loss in step(net, method).items())
-
-
-def test_without_over_clustering_heads_balancing_can_be_carried_on() -> None:
-    net, method = prepared(carry=0.3, over_factor=0)
-    method.start_epoch(net, Blobs(net.n_features), EPOCHS - 1)
-    assert step(net, method)["new"].isfinite().all()
-
-
-def test_the_estimated_sizes_move_with_the_predictions_and_the_next_targets_use_them() -> None:
-    net, method = prepared(prior_rate=0.3)
-    expected = torch.full((2, N_NEW), 1 / N_NEW)
-    for seed in range(3):
-        scores, log_p = said(net, method, "new", seed=seed)
-        targets = [
-            balanced_targets(s * net.settings.temperature, MIXED < 0, epsilon=0.05, iterations=3, prior=expected)
-            for s in scores
-        ]
-        loss = step(net, method, seed=seed)["new"]
-        np.testing.assert_allclose(loss.detach(), cross_entropy(log_p, targets), rtol=1e-5)
-        for head in range(2):
-            rows = [s[head, i].softmax(0) for s in scores for i in range(10) if MIXED[i] < 0]
-            expected[head] = 0.7 * expected[head] + 0.3 * torch.stack(rows).mean(0)
-        np.testing.assert_allclose(method.get_buffer("prior_new"), expected, rtol=1e-5)
-    before = method.get_buffer("prior_new").clone()
-    step(net, method, ONLY_KNOWN)
-    assert torch.equal(method.get_buffer("prior_new"), before)
-
-
-def test_targets_are_balanced_over_earlier_images_too() -> None:
-    net, method = prepared(queue=12)
-    past: deque[Tensor] = deque(maxlen=12)
-    for seed in range(4):  # five unlabelled images each: the third overwrites some of the first
-        scores, log_p = said(net, method, "over", seed=seed)
-        targets = []
-        for view in scores:
-            everything = torch.cat([view[:, MIXED < 0] * net.settings.temperature, *[row[:, None] for row in past]], 1)
-            mask = torch.ones(everything.shape[1], dtype=torch.bool)
-            found = balanced_targets(everything, mask, epsilon=0.05, iterations=3)
-            target = torch.zeros_like(view)
-            target[:, MIXED < 0] = found[:, :5]
-            targets.append(target)
-        loss = step(net, method, seed=seed)["over"]
-        np.testing.assert_allclose(loss.detach(), cross_entropy(log_p, targets), rtol=1e-4)
-        past.extend(scores[0][:, i] * net.settings.temperature for i in range(10) if MIXED[i] < 0)
-    assert method.get_buffer("written_over").item() == 20
+@pytest.mark.parametrize(("side", "small"), [(32, 18), (16, 9), (8, 8)])
+def test_small_views_have_nine_sixteenths_of_the_side_and_eight_pixels_or_more(side: int, small: int) -> None:
+    _, method = prepared(small_views=2)
+    batch = batch_of(MIXED)._replace(images=torch.zeros(len(MIXED), side, side, 3, dtype=torch.uint8))
+    assert [view.shape[-1] for view in method.views(batch, KEY)] == [side, side, small, small]
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
@@ -222,20 +142,9 @@ def test_in_a_share_of_the_loss_classes_pick_images(share: float) -> None:
         np.testing.assert_allclose(found[kind].detach(), cross_entropy(picked, targets), rtol=1e-4)
 
 
-def test_mean_entropy_is_a_loss_of_its_own() -> None:
-    net, method = prepared(mean_entropy=0.5)
-    terms = []
-    for kind in ("new", "over"):
-        for view in said(net, method, kind)[0]:
-            for scores in view:
-                mean = torch.stack([scores[i].softmax(0) for i in range(10) if MIXED[i] < 0]).mean(0)
-                terms.append(np.log(len(mean)) + float((mean * mean.log()).sum()))
-    assert step(net, method)["mean_entropy"].item() == pytest.approx(0.5 * np.mean(terms), rel=1e-4)
-
-
 @pytest.mark.parametrize("bound", [0.0, -2.0])
 def test_the_divergence_is_that_of_all_pairs_with_the_ramp(bound: float) -> None:
-    net, method = prepared(divergence=0.2, divergence_form="whole", divergence_bound=bound)
+    net, method = prepared(divergence=0.2, divergence_bound=bound)
     terms = []
     for kind in ("new", "over"):
         for view in said(net, method, kind)[1]:
@@ -258,28 +167,6 @@ def test_the_divergence_grows_over_a_share_of_the_epochs(share: float, length: f
     assert [method.ramp(epoch) for epoch in range(EPOCHS + 1)] == pytest.approx(expected)
 
 
-def test_crossed_the_divergence_counts_each_image_against_the_mean_of_the_other_kind() -> None:
-    net, method = prepared(divergence=0.2, divergence_bound=-2.0)
-    terms = []
-    for kind in ("new", "over"):
-        for view in said(net, method, kind)[1]:
-            for log_p in view:
-                a, means = log_p.clamp(min=-2.0), [log_p.exp()[kinds].mean(0) for kinds in (MIXED >= 0, MIXED < 0)]
-                pushed = [(means[0] * a[MIXED < 0]).sum(1), (means[1] * a[MIXED >= 0]).sum(1)]
-                terms.append(-float(torch.cat(pushed).mean()))
-    found = step(net, method, ramp=0.6)
-    assert found["divergence"].item() == pytest.approx(-0.2 * 0.6 * np.mean(terms), rel=1e-4)
-
-
-def test_views_are_brought_together() -> None:
-    net, method = prepared(view_divergence=0.3)
-    terms = []
-    for kind in ("new", "over"):
-        for one, other in zip(*said(net, method, kind)[1], strict=True):
-            terms.append(float(((one.exp() - other.exp()) * (one - other)).sum(1).mean()) / 2)
-    assert step(net, method, ramp=0.5)["view_divergence"].item() == pytest.approx(0.3 * 0.5 * np.mean(terms), rel=1e-4)
-
-
 def test_the_divergence_pushes_an_unlabelled_image_off_the_mean_of_the_labelled_ones_however_sure_it_is() -> None:
     """The cross term's gradient in the scores is the prediction less the labelled mean: it does not fade (docs/swap.md)."""
     from autonovel.maths.losses import set_divergence
@@ -293,120 +180,6 @@ def test_the_divergence_pushes_an_unlabelled_image_off_the_mean_of_the_labelled_
     set_divergence(limited.log_softmax(1), labelled, ~labelled, bound=8.0).backward()
     assert limited.grad is not None
     np.testing.assert_allclose(limited.grad, torch.zeros(4, 4), atol=1e-5)
-
-
-def test_parts_that_the_same_images_could_be_in_become_one_class() -> None:
-    net, method = prepared(parts=2)
-    head = net.heads["new"]
-    assert head.classes.shape[:2] == (2, 2 * N_NEW)
-    assert said(net, method, "new")[0][0].shape == (2, 10, 2 * N_NEW)
-    assert said(net, method, "over")[0][0].shape == (2, 10, 3 * 2 * N_NEW)
-    pairs = torch.tensor([[0, 4], [1, 6], [2, 3], [5, 7]])  # parts with all but the same direction, in the second head
-
-    class Eye:
-        labels, seed = torch.tensor([0, -1, -1, 1] * 100), 0
-
-        @staticmethod
-        def agreed(decide: Callable[[], Any]) -> Any:
-            return decide()
-
-        def features(self, index: Tensor) -> Tensor:
-            assert (self.labels[index] < 0).all()
-            return net.eval().features(torch.rand(len(index), 3, SIZE, SIZE, generator=torch.manual_seed(0)))
-
-    with torch.no_grad():
-        for one, other in pairs:
-            head.classes[1, other] = head.classes[1, one] + 1e-3
-        method.finish(net, Eye(), {"new": [0.2, 0.1]})
-        assert net.answering_head == 1
-        scores = net(torch.randint(0, 256, (5, SIZE, SIZE, 3), dtype=torch.uint8)).new
-    assert scores.shape == (5, N_NEW)
-    group = head.together[1].argmax(1)
-    assert head.together.sum(2).eq(1).all()
-    assert [len(set(group[pair].tolist())) for pair in pairs] == [1] * 4
-    assert set(group.tolist()) == set(range(N_NEW))
-
-
-# ---- labelled images that are shown once
-
-ONCE = torch.tensor([0, 1, 2, -1, -1, 2, 0, 0, -1, -1])  # the rows of one view, then those of the other
-
-
-def once_batch(seed: int = 0) -> Batch:
-    """Both views have the same unlabelled images, each has labelled ones of its own."""
-    batch = batch_of(ONCE, seed)
-    rows = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 3, 4])
-    index = batch.index[rows]
-    return Batch(batch.images[rows], ONCE, index, index)
-
-
-def test_a_labelled_image_may_be_shown_in_one_view_only() -> None:
-    net, method = prepared(known_once=True)
-    batch = once_batch()
-    views = method.views(batch, KEY)
-    assert [len(view) for view in views] == [5, 5]
-    for own, number in zip(views, (0, 1), strict=True):  # varied as any view of these images would be
-        half = slice(5 * number, 5 * number + 5)
-        alone = make_view(batch.images[half], KEY, batch.index[half], method.settings.augment, view=number)
-        torch.testing.assert_close(own, alone)
-    features = net.features_of(net.through_frozen(views))
-    known = net.head_of("known", features)
-    found = losses_of(method, net, batch, KEY, torch.tensor(1.0))
-    labels = ONCE.chunk(2)
-    for kind in ("new", "over"):
-        scores = net.head_of(kind, features)
-        targets = [
-            balanced_targets(s.detach() * net.settings.temperature, of < 0, epsilon=0.05, iterations=3)
-            for s, of in zip(scores, labels, strict=True)
-        ]
-        for head in range(2):
-            rows = []
-            for mine, theirs in ((0, 1), (1, 0)):
-                log_p = torch.cat([known[mine], scores[mine][head]], 1).log_softmax(1)
-                for i, label in enumerate(labels[mine].tolist()):
-                    goal = log_p[i, label] if label >= 0 else (targets[theirs][head, i] * log_p[i, N_KNOWN:]).sum()
-                    rows.append(-float(goal))
-            assert found[kind][head].item() == pytest.approx(sum(rows) / len(rows) / 2 / 2, rel=1e-4)
-
-
-def test_with_labelled_images_shown_once_all_settings_work_together() -> None:
-    every = {"queue": 12, "prior_rate": 0.1, "mean_entropy": 0.1, "divergence": 0.1, "view_divergence": 0.1}
-    net, method = prepared(known_once=True, small_views=2, small_size=6, **every)
-    found = losses_of(method, net, once_batch(), KEY, torch.tensor(1.0))
-    assert all(loss.isfinite().all() for loss in found.values())
-    assert method.get_buffer("written_new") == 2
-    sum(loss.sum() for loss in found.values()).backward()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
-
-
-def test_without_known_classes_there_is_nothing_to_show_once() -> None:
-    orders = [prepared(n_known=0, known_once=once)[1].order(ONLY_NEW, 0) for once in (False, True)]
-    assert torch.equal(*orders)
-
-
-def test_views_with_different_labelled_images_are_brought_together_where_images_are_the_same() -> None:
-    net, method = prepared(known_once=True, view_divergence=0.3, divergence=0.2)
-    views = net.features_of(net.through_frozen(method.views(once_batch(), KEY)))
-    between, apart = [], []
-    for kind in ("new", "over"):
-        scores, known = net.head_of(kind, views), net.head_of("known", views)
-        log_p = [torch.cat([k.expand(2, -1, -1), s], 2).log_softmax(2) for k, s in zip(known, scores, strict=True)]
-        for head in range(2):
-            a, b = (view[head] for view in log_p)
-            between += [float(((a[i].exp() - b[i].exp()) * (a[i] - b[i])).sum()) / 2 for i in (3, 4)]
-            for view in (a, b):
-                labelled, new = view[:3].exp().mean(0), view[3:].exp().mean(0)
-                pushed = [(new * view[i]).sum() for i in range(3)] + [(labelled * view[i]).sum() for i in (3, 4)]
-                apart.append(-float(sum(pushed)) / 5)
-    found = losses_of(method, net, once_batch(), KEY, torch.tensor(0.5))
-    assert found["view_divergence"].item() == pytest.approx(0.3 * 0.5 * np.mean(between), rel=1e-4)
-    assert found["divergence"].item() == pytest.approx(-0.2 * 0.5 * np.mean(apart), rel=1e-4)
-
-
-def test_only_labelled_images_shown_once_need_a_single_process() -> None:
-    assert prepared(known_once=True)[1].single_process == "joint.swap.known_once"
-    assert not prepared()[1].single_process
-    assert not prepared(n_known=0, known_once=True)[1].single_process
 
 
 # ---- groups of the features in place of clusters
@@ -495,26 +268,6 @@ def test_the_middles_of_groups_are_where_training_will_see_them() -> None:
     torch.testing.assert_close(head.hidden[1].running_var, hidden.var(0, unbiased=False), atol=1e-4, rtol=1e-3)
 
 
-def test_a_queue_of_other_clusters_is_emptied() -> None:
-    net, method = prepared(regroups=1, queue=10)
-    method.get_buffer("written_new").fill_(7)
-    method.start_epoch(net.eval(), Blobs(net.n_features), EPOCHS // 2)
-    assert method.get_buffer("written_new") == 0
-
-
-def test_new_clusters_are_not_pulled_by_what_the_old_ones_lacked() -> None:
-    net, method = prepared(regroups=1, carry=0.1, carry_until=1.0)
-    for kind in ("new", "over"):
-        method.get_buffer(f"pull_{kind}").fill_(1.0)
-    head = net.heads["new"]
-    kept = head.classes.detach().clone()
-    method.start_epoch(net.eval(), Blobs(net.n_features), EPOCHS // 2)
-    again = (head.classes != kept).flatten(1).any(1)
-    assert again.any()
-    assert torch.equal(method.get_buffer("pull_new"), (~again).float()[:, None].expand(-1, N_NEW))
-    assert (method.get_buffer("pull_over") == 1).all()
-
-
 def test_targets_aim_at_the_sizes_of_the_groups() -> None:
     net, method = prepared(regroups=1)
     assert method.state_dict().keys() == {"prior_new"}
@@ -540,14 +293,12 @@ def test_too_few_images_are_left_as_they_are() -> None:
 # ---- everything at once
 
 
-ALL = {"balance": 0.7, "prior_rate": 0.1, "mean_entropy": 0.3, "queue": 10, "divergence": 0.2, "divergence_bound": -6.0}
-ALL |= {"view_divergence": 0.1}
+ALL = {"small_views": 2, "by_class": 0.5, "regroups": 1, "divergence": 0.2, "divergence_bound": -6.0}
 
 
-@pytest.mark.parametrize("more", [{}, {"balance": 1.0, "carry": 0.3}], ids=["relaxed", "carried on"])
 @pytest.mark.parametrize("labels", [MIXED, ONLY_KNOWN, ONLY_NEW], ids=["mixed", "only known", "only new"])
-def test_all_settings_together_are_finite_for_every_mix(labels: Tensor, more: dict[str, float]) -> None:
-    net, method = prepared(**(ALL | more))
+def test_all_settings_together_are_finite_for_every_mix(labels: Tensor) -> None:
+    net, method = prepared(**ALL)
     for seed in range(2):
         losses = step(net, method, labels, seed)
         torch.stack([loss.sum() for loss in losses.values()]).sum().backward()
@@ -558,28 +309,15 @@ def test_all_settings_together_are_finite_for_every_mix(labels: Tensor, more: di
 
 def test_without_known_classes_there_is_no_divergence() -> None:
     net, method = prepared(n_known=0, **ALL)
-    assert step(net, method, ONLY_NEW).keys() == {"new", "over", "mean_entropy", "view_divergence"}
-
-
-def test_what_is_remembered_is_in_the_state() -> None:
-    _, method = prepared(**(ALL | {"balance": 1.0, "carry": 0.3}))
-    names = {f"{name}_{kind}" for name in ("prior", "pull", "queue", "written") for kind in ("new", "over")}
-    assert method.state_dict().keys() == names | {"carrying"}
+    assert step(net, method, ONLY_NEW).keys() == {"new", "over"}
 
 
 @pytest.mark.parametrize(
     ("settings", "flag"),
     [
-        ({"balance": 1.5}, "balance"),
-        ({"parts": 0}, "parts"),
-        ({"prior_rate": -0.1}, "prior-rate"),
-        ({"carry": -0.1}, "carry"),
-        ({"carry_until": 2.0}, "carry-until"),
-        ({"divergence": -1.0}, "divergence"),
-        ({"mean_entropy": float("nan")}, "mean-entropy"),
+        ({"divergence": float("nan")}, "divergence"),
         ({"divergence_bound": 8.0}, "divergence-bound"),
         ({"divergence_ramp": 20.0}, "divergence-ramp"),
-        ({"queue": 5}, "queue"),
         ({"regroups": -1}, "regroups"),
         ({"by_class": -0.5}, "by-class"),
     ],
@@ -601,19 +339,3 @@ def test_networks_that_take_images_of_one_size_refuse_small_views(backbone: str)
     from_a_file.check((16, 16, 3))
     with pytest.raises(InputError, match=sentence):
         from_a_file.prepare(build(Model(backbone=backbone, width=4), channels=3, size=32))
-
-
-def test_sizes_are_not_both_enforced_and_relaxed() -> None:
-    _, method = prepared()
-    method.settings = replace(method.settings, swap=replace(method.settings.swap, carry=0.3, balance=0.9))
-    with pytest.raises(
-        InputError, match=r"--joint.swap.carry enforces .* --joint.swap.balance below 1 relaxes them; leave one"
-    ):
-        method.check((SIZE, SIZE, 3))
-
-
-def test_two_ways_to_sizes_are_refused() -> None:
-    _, method = prepared()
-    method.settings = replace(method.settings, swap=replace(method.settings.swap, regroups=2, parts=2))
-    with pytest.raises(InputError, match="--joint.swap.parts 2 goes with --joint.swap.regroups 0 only"):
-        method.check((SIZE, SIZE, 3))

@@ -241,21 +241,6 @@ def test_projected_heads_work_together_as_each_would_alone() -> None:
     assert not linear.weight.grad[10:].any()
 
 
-def test_a_class_of_several_parts_has_the_score_of_all_of_them() -> None:
-    with seeded(0):
-        heads = ProjectedHeads(HeadSpec("projected", 8, 3, 0.2, count=2, hidden=5, projection=4, parts=2))
-    x = torch.randn(7, 8, generator=torch.Generator().manual_seed(0))
-    assert heads.train()(x).shape == (2, 7, 6)
-    heads.eval()
-    parts = heads.of_parts(x).detach()
-    for groups in ([[0, 0, 1, 1, 2, 2]] * 2, [[2, 0, 0, 1, 0, 0], [1, 1, 2, 1, 0, 2]]):  # as it comes, then as told
-        for head, group in enumerate(groups):
-            for row in range(7):
-                sums = [sum(math.exp(parts[head, row, p]) for p in range(6) if group[p] == c) for c in range(3)]
-                assert heads(x)[head, row].tolist() == pytest.approx([math.log(total) for total in sums], abs=1e-4)
-        heads.put_together(torch.tensor([[2, 0, 0, 1, 0, 0], [1, 1, 2, 1, 0, 2]]))
-
-
 def test_mlp_heads_have_half_as_many_hidden_units() -> None:
     hidden, norm, active, last = make_head(HeadSpec("mlp", 1024, 20, 0.1))
     assert (hidden.in_features, hidden.out_features, last.in_features, last.out_features) == (1024, 512, 512, 20)

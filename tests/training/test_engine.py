@@ -28,7 +28,7 @@ from tests.tiny import joint_method, known_classes, pretraining
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
-KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "swap-once", "adam"]
+KINDS = ["rotation", "supervised", "pairs", "incremental", "swap", "swap-regrouped", "adam"]
 
 
 def tiny_images(n: int = 96, size: int = 16, channels: int = 3) -> ImageSet:
@@ -54,10 +54,8 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
             hidden=16,
             projection=8,
             small_views=1,
-            small_size=8,
-            known_once=kind == "swap-once",
-            by_class=0.5 * (kind == "swap-once"),
-            carry=3.0 * (kind == "swap-once"),
+            regroups=int(kind == "swap-regrouped"),
+            by_class=0.5 * (kind == "swap-regrouped"),
         )
         joint = replace(joint, objective="swap", train_from="all", augment=vary, swap=swap)
     return replace(

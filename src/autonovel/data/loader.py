@@ -285,38 +285,19 @@ def mixed(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: ob
 
     The unlabelled images are visited as often as it takes to fill the batches.
     """
-    _check_share(batch, known_per_batch)
+    if not 0 < known_per_batch < batch:
+        raise InputError(
+            f"{option('joint.known_per_batch')} is {known_per_batch}; it must lie between 1 and {batch - 1}, the batch less one."
+        )
     first = shuffled(known, known_per_batch, *key, "known")
     steps, per_step = len(first), batch - known_per_batch
     return torch.cat([first, _passes(new, steps * per_step, *key, "new").view(steps, per_step)], 1)
-
-
-def paired(known: Tensor, new: Tensor, batch: int, known_per_batch: int, *key: object) -> Tensor:
-    """Batches for two views, (steps, 2 batch): the rows of one view, then those of the other.
-
-    A view has `known_per_batch` labelled images of its own; the unlabelled ones, which fill it up, are in both, in the same
-    places. An epoch is one pass over the labelled or over the unlabelled images, whichever takes more steps; of the others there
-    are as many passes as that needs.
-    """
-    _check_share(batch, known_per_batch)
-    per_step = 2 * known_per_batch, batch - known_per_batch
-    steps = max(-(-len(images) // count) for images, count in zip((known, new), per_step, strict=True))
-    own = _passes(known, steps * per_step[0], *key, "known").view(steps, 2, known_per_batch)
-    shared = _passes(new, steps * per_step[1], *key, "new").view(steps, 1, per_step[1]).expand(-1, 2, -1)
-    return torch.cat([own, shared], 2).flatten(1)
 
 
 def _passes(images: Tensor, count: int, *key: object) -> Tensor:
     """This many of the images: one shuffled pass over them after the other."""
     rounds = range(-(-count // len(images)))
     return torch.cat([shuffled(images, len(images), *key, r).flatten() for r in rounds])[:count]
-
-
-def _check_share(batch: int, known_per_batch: int) -> None:
-    if not 0 < known_per_batch < batch:
-        raise InputError(
-            f"{option('joint.known_per_batch')} is {known_per_batch}; it must lie between 1 and {batch - 1}, the batch less one."
-        )
 
 
 def as_tensor(images: npt.NDArray[Any]) -> Tensor:

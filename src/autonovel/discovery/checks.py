@@ -61,12 +61,8 @@ def check_settings(data: ImageSet, recipe: Recipe) -> None:
                 f"{option(f'{stage}.nesterov')} needs momentum; set {option(f'{stage}.momentum')} "
                 f"or {option(f'{stage}.nesterov', False)}."
             )
-    for flag, value in (
-        ("model.temperature", recipe.model.temperature),
-        ("joint.swap.epsilon", recipe.joint.swap.epsilon),
-    ):
-        if not value > 0:
-            raise InputError(f"{option(flag)} is {value}; it must be above 0.")
+    if not (temperature := recipe.model.temperature) > 0:
+        raise InputError(f"{option('model.temperature')} is {temperature}; it must be above 0.")
 
 
 def check_distinct(data: ImageSet, n_new: int | None) -> None:
@@ -114,10 +110,8 @@ def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
     rows += [
         (f"joint.{name}", getattr(joint, name), 0) for name in ("known_weight", "pair_weight", "consistency", "ramp")
     ]
-    ones = ("heads", "hidden", "projection", "iterations")
-    rows += [(f"joint.swap.{name}", getattr(swap, name), 1) for name in ones]
+    rows += [(f"joint.swap.{name}", getattr(swap, name), 1) for name in ("heads", "hidden", "projection")]
     rows += [(f"joint.swap.{name}", getattr(swap, name), 0) for name in ("over_factor", "small_views")]
-    rows += [("joint.swap.small_size", swap.small_size, 8 if swap.small_views else 0)]
     episode = {"ways": 2, "shots": 1, "queries": 1, "episodes": 1}
     rows += [(f"pretrain.{name}", getattr(recipe.pretrain, name), low) for name, low in episode.items()]
     smallest = {"max_new": 2, "splits": 1, "restarts": 1, "coarse_step": 1, "silhouette_sample": 2}

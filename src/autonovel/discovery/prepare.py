@@ -118,10 +118,6 @@ class Pipeline(Job):
                 continue
             net.freeze(method.settings.train_from)
             order = method.order(torch.from_numpy(self.data.labels), self.seed, stage.name, 0)
-            if self.mode.world.share_of(order.shape[1]) is not None and method.single_process:
-                raise InputError(
-                    f"{option(method.single_process)} works in one process; start a single one, or leave it out."
-                )
             index = order[0] if method.whole_batches else few
             part = DeviceImages(self.data.subset(index.numpy()), torch.device("cpu"), size=self.recipe.model.size)
             losses_of(method, net, part.batch(torch.arange(len(index))), torch.tensor(0), torch.tensor(1.0))

@@ -74,14 +74,13 @@ def info_nce(queries: Tensor, keys: Tensor, queue: Tensor, temperature: float) -
     return F.cross_entropy(scores, torch.zeros(len(query), dtype=torch.int64, device=scores.device))
 
 
-def push(queue: Tensor, written: Tensor, rows: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def push(queue: Tensor, written: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """A queue with these rows in the place of its oldest ones.
 
     Args:
         queue: (q, ...).
         written: int64 scalar, how many rows were ever written; the first goes to place 0, and after the last place comes 0.
         rows: (n, ...), n no larger than q.
-        mask: bool (n,), the rows to write; all when left out.
 
     Returns:
         The queue and ``written`` afterwards; the arguments stay as they are.
@@ -89,21 +88,11 @@ def push(queue: Tensor, written: Tensor, rows: Tensor, mask: Tensor | None = Non
     size, n = len(queue), len(rows)
     if n > size:
         raise InputError(f"A queue of {size} cannot take {n} rows at once; make it at least as long as a batch.")
-    # Each place asks which new row it gets, if any: unlike writing each row to its place, that needs no row to be left out.
+    # each place asks which new row it gets, if any
     number = (torch.arange(size, device=queue.device) - written) % size
-    if mask is None:
-        count, source = torch.full_like(written, n), rows
-    else:
-        count = mask.sum()
-        source = rows.index_select(0, torch.argsort(~mask, stable=True))
-    new = source.index_select(0, number.clamp(max=n - 1)).to(queue.dtype)
-    is_new = (number < count).view(-1, *[1] * (queue.dim() - 1))
-    return torch.where(is_new, new, queue), written + count
-
-
-def is_filled(queue: Tensor, written: Tensor) -> Tensor:
-    """Which places of a queue (q, ...) hold a row, bool (q,), after ``written`` rows in all."""
-    return torch.arange(len(queue), device=queue.device) < written
+    new = rows.index_select(0, number.clamp(max=n - 1)).to(queue.dtype)
+    is_new = (number < n).view(-1, *[1] * (queue.dim() - 1))
+    return torch.where(is_new, new, queue), written + n
 
 
 @torch.no_grad()

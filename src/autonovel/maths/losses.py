@@ -105,45 +105,6 @@ def set_divergence(log_p: Tensor, first: Tensor, second: Tensor, *, bound: float
     return total / 2 * (first.any() & second.any())
 
 
-def crossed_entropy(log_p: Tensor, first: Tensor, second: Tensor, *, bound: float = math.inf) -> Tensor:
-    """How little the predictions of two sets of images expect of each other.
-
-    The mean, over the images of both, of the cross-entropy between the mean prediction of the other set and the image's own.
-    It is :func:`set_divergence` without the entropies of the predictions, with two differences. The mean prediction of a set
-    is taken as it is: nothing is learned through it. So an image is pushed off what the other set is on average, but is not
-    made surer of whatever it says, and no cluster is preferred for lying far from the other set. And every image counts the
-    same: where each set has half of the weight, the images of a small set are pushed the harder, the fewer they are.
-
-    Args:
-        log_p: log-probabilities (..., n, classes).
-        first, second: bool (n,), the rows of each set.
-        bound: log-probabilities below minus this count as that.
-
-    Returns:
-        (...), zero where one of the sets is empty.
-    """
-    a, p = log_p.clamp(min=-bound), log_p.detach().exp()
-    total: Tensor = log_p.new_zeros(log_p.shape[:-2])
-    for here, there in ((first, second), (second, first)):
-        share = there.sum() / (first.sum() + second.sum()).clamp(min=1)
-        total = total - share * (_mean_over_rows(p, here) * _mean_over_rows(a, there)).sum(-1)
-    return total * (first.any() & second.any())
-
-
-def view_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
-    """Mean symmetric divergence of the predictions of two views of the same images (NCD-IIC's intra-class term).
-
-    Args:
-        first, second: log-probabilities (..., n, classes).
-        mask: bool (n,), the rows that count.
-
-    Returns:
-        (...), half the sum of the divergences both ways; zero where no row counts.
-    """
-    each = (first.exp() - second.exp()) * (first - second)
-    return _mean_over_rows(each.sum(-1, keepdim=True), mask)[..., 0] / 2
-
-
 def _mean_over_rows(values: Tensor, mask: Tensor) -> Tensor:
     """(..., n, c) to (..., c): the mean of the rows of the mask (n,), zero where there are none."""
     weight = mask.to(values.dtype) / mask.sum().clamp(min=1)
@@ -165,7 +126,10 @@ def balanced_targets(
     Returns:
         (heads, n, clusters), rows of the mask sum to one.
     """
-    q = _kernel(scores, mask, epsilon)
+    # exp(-inf) = 0; multiplied by zero instead, a large score would give inf x 0
+    scores = torch.where(mask[None, :, None], scores, -torch.inf)
+    peak = scores.amax((1, 2), keepdim=True)
+    q = torch.exp((scores - torch.where(peak.isfinite(), peak, 0.0)) / epsilon)
     tiny = torch.finfo(q.dtype).tiny
     for _ in range(iterations):
         q = q / q.sum(1, keepdim=True).clamp(min=tiny)
@@ -173,110 +137,3 @@ def balanced_targets(
             q = q * prior.unsqueeze(-2)
         q = q / q.sum(2, keepdim=True).clamp(min=tiny)
     return q
-
-
-def pulled(scores: Tensor, pull: Tensor, epsilon: float) -> Tensor:
-    """Scores with the pull of each cluster in them, from which :func:`balanced_targets` can start.
-
-    Balancing begins by giving every cluster its size, whatever it was multiplied by before; so each image first chooses between
-    the clusters as they are pulled.
-
-    Args:
-        scores: cosines (heads, n, clusters).
-        pull: (heads, clusters), see :func:`moved_pull`.
-        epsilon: that of the targets.
-
-    Returns:
-        (heads, n, clusters), the logarithm of shares that sum to one over clusters, times epsilon.
-    """
-    return epsilon * ((scores + pull[:, None]) / epsilon).log_softmax(2)
-
-
-def moved_pull(
-    pull: Tensor, targets: Tensor, mask: Tensor, rate: Tensor | float, *, prior: Tensor | None = None
-) -> Tensor:
-    """What is added to the cosines of each cluster before targets are balanced, moved by what the targets leave it short of.
-
-    A few rounds of balancing move only images that fit another cluster almost as well. A pull that moves a little with every
-    batch grows until clusters have the wanted size over all images. The shortfall itself counts and not its logarithm, so that
-    batches with more and with fewer images of a cluster than usual cancel out.
-
-    Args:
-        pull: (heads, clusters), kept between -1 and 1: more than that no cosine could answer.
-        targets: (heads, n, clusters) that this pull has led to.
-        mask: bool (n,), the rows that count.
-        rate: how far, for a cluster that gets nothing where all should get the same; 0 leaves the pull as it is.
-        prior: (clusters,) or (heads, clusters), the wanted shares; equal when left out.
-
-    Returns:
-        (heads, clusters), `pull` where no row counts.
-    """
-    clusters = targets.shape[2]
-    wanted = 1 / clusters if prior is None else prior
-    short = (wanted - _mean_over_rows(targets, mask)) * mask.any()
-    return (pull + rate * clusters * short).clamp(-1, 1)
-
-
-def relaxed_targets(
-    scores: Tensor, mask: Tensor, *, epsilon: float, iterations: int, strength: float, prior: Tensor | None = None
-) -> Tensor:
-    """Balanced targets whose cluster sizes may leave the prior where the scores are clear (unbalanced optimal transport).
-
-    Args:
-        scores, mask, epsilon, iterations, prior: as for :func:`balanced_targets`.
-        strength: how strongly sizes are held to the prior. 0: not at all, each image for itself; 1: as balanced targets. It
-            is penalty / (penalty + epsilon), where the penalty weighs the divergence of the sizes from the prior.
-
-    Returns:
-        (heads, n, clusters), rows of the mask sum to one.
-    """
-    kernel = _kernel(scores, mask, epsilon)
-    tiny = torch.finfo(kernel.dtype).tiny
-    share = kernel.new_full(kernel.shape[2:], 1 / kernel.shape[2]) if prior is None else prior
-    wanted = share.unsqueeze(-2) * mask.sum()
-    by_cluster = torch.ones_like(kernel[:, :1])
-    for _ in range(iterations):
-        by_image = 1 / (kernel * by_cluster).sum(2, keepdim=True).clamp(min=tiny)
-        by_cluster = (wanted / (kernel * by_image).sum(1, keepdim=True).clamp(min=tiny)) ** strength
-    q = kernel * by_cluster
-    return q / q.sum(2, keepdim=True).clamp(min=tiny)
-
-
-def _kernel(scores: Tensor, mask: Tensor, epsilon: float) -> Tensor:
-    """exp(scores / epsilon), its largest value one; zero in rows outside the mask."""
-    # exp(-inf) = 0; multiplied by zero instead, a large score would give inf x 0
-    scores = torch.where(mask[None, :, None], scores, -torch.inf)
-    peak = scores.amax((1, 2), keepdim=True)
-    return torch.exp((scores - torch.where(peak.isfinite(), peak, 0.0)) / epsilon)
-
-
-def with_past(scores: Tensor, mask: Tensor, past: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores and mask of a batch with those of earlier images behind them, so that targets are balanced over all of them.
-
-    The targets of the batch are then the first n rows. A batch with few images of a cluster, or fewer images than clusters,
-    says little about what balanced means.
-
-    Args:
-        scores: (heads, n, clusters).
-        mask: bool (n,).
-        past: (q, heads, clusters), a queue of the scores of earlier images.
-        filled: bool (q,), the rows of the queue that hold any.
-
-    Returns:
-        (heads, n + q, clusters) and bool (n + q,).
-    """
-    return torch.cat([scores, past.to(scores.dtype).transpose(0, 1)], 1), torch.cat([mask, filled])
-
-
-def moved_prior(prior: Tensor, probabilities: Tensor, mask: Tensor, rate: float) -> Tensor:
-    """An estimate of the cluster sizes, moved towards the mean prediction of a batch; unchanged where no row counts.
-
-    Args:
-        prior: (..., clusters), sums to one.
-        probabilities: (..., n, clusters) of the new classes.
-        mask: bool (n,), the rows that count.
-        rate: how far, between 0 and 1; about the batch's share of the images that one estimate should rest on.
-    """
-    average = _mean_over_rows(probabilities, mask)
-    average = average / average.sum(-1, keepdim=True).clamp(min=torch.finfo(average.dtype).tiny)
-    return torch.where(mask.any(), torch.lerp(prior, average.to(prior.dtype), rate), prior)

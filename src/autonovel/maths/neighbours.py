@@ -1,4 +1,4 @@
-"""Losses of clustering by nearest neighbours: neighbours agree, and sure answers teach the others.
+"""The loss of clustering by nearest neighbours, which agree.
 
 Logarithms of probabilities have the shape (..., n, clusters), where the dots stand for heads side by side. Rows that do not
 count are masked, as in :mod:`autonovel.maths.losses`; where none counts, a loss is zero.
@@ -6,11 +6,8 @@ count are masked, as in :mod:`autonovel.maths.losses`; where none counts, a loss
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def neighbour_loss(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
@@ -26,23 +23,3 @@ def neighbour_loss(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     apart = -torch.logsumexp(first + second, -1)
     weight = mask.to(apart.dtype) / mask.sum().clamp(min=1)
     return (apart * weight).sum(-1)
-
-
-def self_label_loss(plain: Tensor, varied: Tensor, mask: Tensor, threshold: float) -> Tensor:
-    """Cross-entropy of varied views against what is surely answered for plain ones; every cluster counts the same.
-
-    Args:
-        plain: log-probabilities (..., n, clusters) of views that are easy to answer; no gradient flows into them.
-        varied: those of other views of the same images.
-        mask: bool (n,), the rows that count.
-        threshold: the probability above which an answer is a target.
-
-    Returns:
-        (...), the mean over clusters that have a target of the mean over their images.
-    """
-    surest, target = plain.detach().max(-1)
-    sure = mask & (surest > (math.log(threshold) if threshold else -math.inf))
-    members = F.one_hot(target, plain.shape[-1]).to(varied.dtype) * sure.unsqueeze(-1)
-    size = members.sum(-2)
-    by_cluster = -(members * varied).sum(-2) / size.clamp(min=1)
-    return by_cluster.sum(-1) / (size > 0).sum(-1).clamp(min=1)

@@ -109,8 +109,6 @@ class Method(nn.Module):
     """Whether the probabilities of the heads "new" and "over" say where else another view of the image might be put."""
     whole_batches: ClassVar[bool] = False
     """Whether the loss makes sense only for a batch exactly as :meth:`order` composed it (an episode, say)."""
-    single_process: str = ""
-    """The setting that keeps several processes from sharing a batch, by its name; empty where they can."""
 
     settings: Training
     """How the stage is trained."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from autonovel.base.chance import host_generator
 from autonovel.base.errors import InputError, option
@@ -12,7 +11,7 @@ from autonovel.data.augment import make_view
 from autonovel.data.loader import Batch
 from autonovel.maths.known_space import nearest, unit
 from autonovel.maths.losses import cross_entropy, mean_entropy_loss
-from autonovel.maths.neighbours import neighbour_loss, self_label_loss
+from autonovel.maths.neighbours import neighbour_loss
 from autonovel.methods.base import Look, Losses, Seen, Task
 from autonovel.methods.joint import JointObjective
 from autonovel.models.heads import class_head
@@ -23,42 +22,30 @@ _LIMITS: Limits = (
     ("nearest", 1, float("inf"), "be at least 1"),
     ("heads", 1, float("inf"), "be at least 1"),
     ("balance", 0, float("inf"), "be at least 0"),
-    ("self_labels", 0, 1, "lie between 0 and 1"),
-    ("keep", 0, float("inf"), "be at least 0"),
-    ("threshold", 0, 1, "lie between 0 and 1"),
 )
 
 
 class Neighbours(JointObjective):
-    """Neighbours in the features of the stages before get the same cluster; sure answers may then teach the rest.
+    """Neighbours in the features of the stages before get the same cluster.
 
-    In the spirit of SCAN (Van Gansbeke et al., 2020). Neighbours are found once, before the first epoch. If asked to, in the last
-    part of the epochs the answer for the plain view of an image, where it is sure, is the target of its varied view. There SCAN
-    drops the neighbours; here they may stay, for wrong answers, or those of a few clusters, otherwise teach on their own.
-    Labelled images learn their class beside, at a head of their own.
+    In the spirit of SCAN (Van Gansbeke et al., 2020), without its last part, in which sure answers teach the rest. Neighbours are
+    found once, before the first epoch. Labelled images learn their class beside, at a head of their own.
     """
 
     neighbours: Tensor
     """int32 (images, nearest): the nearest images of the pile to each one of it; a labelled image stands for itself."""
     head_losses: Tensor
-    """float32 (heads,): what each head lost in the last epoch in which neighbours alone taught it."""
+    """float32 (heads,): what each head lost in the last epoch."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        self._labels_itself = False
         recipe = task.recipe
         learned_before = recipe.pretrain.method != "none" and recipe.pretrain.epochs
         self._taught = bool(learned_before or (task.n_known and recipe.supervised.epochs))
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Numbers in their ranges."""
-        settings = self.settings.neighbours
-        check_limits(settings, "joint.neighbours", _LIMITS)
-        if self.settings.epochs and self.ramp(0):
-            raise InputError(
-                f"{option('joint.neighbours.self_labels')} is {settings.self_labels}, which leaves no epoch to the neighbours; "
-                "give less."
-            )
+        check_limits(self.settings.neighbours, "joint.neighbours", _LIMITS)
         if self._n_known and self.settings.known_per_batch:
             raise InputError(
                 f"{option('joint.known_per_batch')} cannot be used with {option('joint.objective', 'neighbours')}, "
@@ -80,11 +67,9 @@ class Neighbours(JointObjective):
         self.register_buffer("head_losses", torch.zeros(settings.heads))
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
-        """Find the neighbours before the first epoch; count the losses of each head afresh while they teach alone."""
+        """Find the neighbours before the first epoch; count the losses of each head afresh."""
         super().start_epoch(net, look, epoch)
-        self._labels_itself = self.ramp(epoch) > 0
-        if not self._labels_itself:
-            self.head_losses.zero_()
+        self.head_losses.zero_()
         if epoch == 0:
             pile = torch.nonzero(look.labels < 0).flatten()
             device, room = self.neighbours.device, self.neighbours.shape[1]
@@ -95,19 +80,12 @@ class Neighbours(JointObjective):
             self.neighbours[pile] = pile[found[:, again]].int()
 
     def order(self, labels: Tensor, *key: object) -> Tensor:
-        """As for other objectives, but where neighbours teach, the second half of a batch are neighbours of the first."""
+        """As for other objectives, but the second half of a batch are neighbours of the first."""
         order = super().order(labels, *key)
-        if self._labels_itself and not self.settings.neighbours.keep:
-            return order
         half = order.shape[1] // 2
         images, table = order[:, :half], self.neighbours.cpu()
         drawn = torch.randint(table.shape[1], images.shape, generator=host_generator(*key, "neighbours"))
         return torch.cat([images, table[images, drawn].long(), order[:, 2 * half :]], 1)
-
-    def ramp(self, epoch: int) -> float:
-        """0 while neighbours teach alone, 1 from the epoch on in which sure answers do."""
-        epochs = self.settings.epochs
-        return float(epoch >= epochs - round(self.settings.neighbours.self_labels * epochs))
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """A plain and a varied one of each image."""
@@ -115,7 +93,7 @@ class Neighbours(JointObjective):
         return [plain, make_view(batch.images, key, batch.index, self.settings.neighbours.augment, view=1)]
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
-        """What neighbours teach every head and, once the ramp is 1, sure answers the best one; known classes beside."""
+        """What neighbours teach every head; known classes beside."""
         settings, labels = self.settings.neighbours, self.labels_of(seen)
         free, half = labels < 0, len(labels) // 2
         features = net.features_of(seen.views)
@@ -127,15 +105,8 @@ class Neighbours(JointObjective):
         # over the images alone: some are neighbours of many, so that the second half is no fair sample of the pile
         said = torch.cat([plain[:, images], varied[:, images]], 1).exp()
         uneven = settings.balance * mean_entropy_loss(said, free[images].repeat(2))
-        self.head_losses.add_((1 - ramp) * (apart + uneven).detach())
-        weight = 1 - ramp * (1 - settings.keep)
-        losses = {
-            "neighbours": weight * apart / settings.heads,
-            "balance": weight * uneven / settings.heads,
-        }
-        if settings.self_labels:
-            best = F.one_hot(self.head_losses.argmin(), settings.heads)
-            losses["self_labels"] = ramp * (best * self_label_loss(plain, varied, free, settings.threshold)).sum()
+        self.head_losses.add_((apart + uneven).detach())
+        losses = {"neighbours": apart / settings.heads, "balance": uneven / settings.heads}
         if "known" in net.heads and self.settings.known_weight:
             known = [cross_entropy(scores, labels, ~free) for scores in net.head_of("known", features)]
             losses["known"] = self.settings.known_weight * torch.stack(known).mean()

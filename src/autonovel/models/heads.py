@@ -31,7 +31,6 @@ class HeadSpec:
         hidden: hidden units (projected, perceptron, mlp; for the last, 0 takes half the features).
         projection: outputs of the projection (projected).
         extended_by: how many of the outputs are new classes that the head of the known ones has learned too.
-        parts: how many parts each class is trained as, on average (projected).
     """
 
     kind: str
@@ -43,7 +42,6 @@ class HeadSpec:
     hidden: int = 0
     projection: int = 0
     extended_by: int = 0
-    parts: int = 1
 
 
 def class_head(model: Model, inputs: int, outputs: int, *, stacked: bool = False, count: int = 1) -> HeadSpec:
@@ -141,12 +139,7 @@ class ProjectedHeads(PerView):
 
     The heads share nothing, but their work is done together: the hidden layers are one wide layer, what follows are
     batched products. That is a fifth of the operations of separate modules, which matters where operations are small.
-
-    Classes may be trained as several parts each. In training mode the scores are then those of the parts; otherwise the score
-    of a class is that of all parts that :meth:`put_together` has given it.
     """
-
-    together: Tensor
 
     def __init__(self, spec: HeadSpec) -> None:
         super().__init__()
@@ -155,27 +148,11 @@ class ProjectedHeads(PerView):
         bound = hidden**-0.5
         self.weight = nn.Parameter(torch.empty(heads, hidden, projection).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(heads, 1, projection).uniform_(-bound, bound))
-        self.classes = nn.Parameter(torch.randn(heads, spec.outputs * spec.parts, projection) * projection**-0.5)
+        self.classes = nn.Parameter(torch.randn(heads, spec.outputs, projection) * projection**-0.5)
         self.temperature = spec.temperature
-        self.parts = spec.parts
-        if spec.parts > 1:
-            each = torch.eye(spec.outputs).repeat_interleave(spec.parts, 0)
-            self.register_buffer("together", each.expand(heads, -1, -1).clone())
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """The scores of every head."""
-        scores = self.of_parts(x, views)
-        if self.parts == 1 or self.training:
-            return scores
-        peak = scores.amax(2, keepdim=True)
-        return peak + ((scores - peak).exp() @ self.together).clamp(min=1e-30).log()
-
-    def put_together(self, group: Tensor) -> None:
-        """Say which class each part belongs to, for every head: int64 (heads, parts of all classes)."""
-        self.together.copy_(F.one_hot(group, self.together.shape[2]))
-
-    def of_parts(self, x: Tensor, views: int = 1) -> Tensor:
-        """The scores of the parts of every head, (heads, n, parts of all classes)."""
         return cosines(self._projected(x, views), self.classes) / self.temperature
 
     def _projected(self, x: Tensor, views: int = 1) -> Tensor:

@@ -261,28 +261,11 @@ class Swap:
 
     heads: int = 4
     """Heads that cluster side by side; the one with the lowest training loss answers."""
-    parts: int = 1
-    """How many equally large parts a new class is learned as, on average. Parts are put together at the end, where many images
-    could be in either; classes then need not be equally large."""
     over_factor: int = 3
-    """Extra heads have this many times as many clusters (parts, where a class has several); 0: no such heads."""
-    views: int = 2
-    """Full-size views of each image; each predicts the targets of the others."""
-    known_once: bool = False
-    """The two views show different labelled images but the same unlabelled ones: for a label, two views of one image teach less
-    than two images. Half of each view is unlabelled unless known_per_batch says otherwise. More than two views take turns. Works
-    in a single process only."""
+    """Extra heads have this many times as many clusters; 0: no such heads."""
     small_views: int = 0
     """Small views, which predict but give no targets. -1 takes two where there are more than ten new classes (known ones, where
     the number is estimated) and the network takes images of any size."""
-    small_size: int = 18
-    """Side of a small view in pixels; 0 takes 9/16 of the image's (18 of 32)."""
-    small_area: tuple[float, float] = (0.3, 0.8)
-    """The share of the image that a small view covers."""
-    epsilon: float = 0.05
-    """How soft the balanced targets are."""
-    iterations: int = 3
-    """Rounds of balancing."""
     hidden: int = 2048
     """Hidden units of the projection in front of each head."""
     projection: int = 256
@@ -290,36 +273,16 @@ class Swap:
     by_class: float = 0.0
     """Share of the loss in which each class, known or new, picks its images out of the batch; in the rest each image picks its
     class. -1 takes half where there are more than ten new classes (known ones, where the number is estimated)."""
-    balance: float = 1.0
-    """How strictly targets make clusters equally large: 1 fully, less lets sizes differ where the scores say so, 0 not at all."""
-    carry: float = 0.0
-    """How strongly each batch corrects the balancing of the next: a cluster that it leaves a tenth short gets a tenth of this,
-    times epsilon, added to its cosines. Clusters then get the wanted size over the whole pile; with 0 each batch is balanced by
-    itself, which leaves them nearly as unequal as the scores make them. Short trainings need more: about 3 for a few hundred
-    steps."""
-    carry_until: float = 0.5
-    """Share of the epochs in which this is done; afterwards sizes may differ again where the scores say so."""
-    prior_rate: float = 0.0
-    """How far each step moves the sizes that targets aim at towards the mean prediction; 0 keeps them equal."""
     regroups: int = 0
     """How often, evenly over the epochs, the clusters of a head start again from groups in the features, and targets aim at the
     sizes of these: wherever the groups are clearer than the clusters, as with classes of different sizes."""
-    mean_entropy: float = 0.0
-    """Weight of a loss that is lowest where the mean prediction uses all clusters equally; for balance below 1."""
-    queue: int = 0
-    """Earlier unlabelled images that targets are balanced over, beside those of the batch; 0: none, otherwise a batch or more."""
     divergence: float = 0.0
     """Final weight of pushing the predictions of labelled and unlabelled images apart; too much of it makes clusters collapse."""
     divergence_ramp: float = 0.5
-    """Share of the epochs until both divergences have their full weight. With 0 they have it at once, with which clusters of
-    many classes collapsed."""
-    divergence_form: Literal["crossed", "whole"] = "crossed"
-    """crossed: each image is pushed off what the images of the other kind are on average, and nothing else. whole: NCD-IIC's
-    divergence, which also makes answers surer, and clusters uneven where its weight is too large."""
+    """Share of the epochs until the divergence has its full weight. With 0 it has it at once, with which clusters of many
+    classes collapsed."""
     divergence_bound: float = 0.0
     """Log-probabilities below this (a negative number) count as this in the divergence, which limits it; 0: no limit."""
-    view_divergence: float = 0.0
-    """Final weight of bringing the predictions of the views of an image together, which swapped prediction does too."""
 
 
 @dataclass(frozen=True)
@@ -346,12 +309,6 @@ class Neighbours:
     """Heads that cluster side by side; the one that agrees best with the neighbours answers."""
     balance: float = 5.0
     """Weight of a loss that is lowest where the mean prediction uses all clusters equally; 0 lets clusters die out."""
-    self_labels: float = 0.0
-    """Share of the epochs, at the end, in which sure answers teach too; for features whose neighbours are mostly right."""
-    keep: float = 1.0
-    """How much neighbours and balance still count there; 0, as in SCAN, leaves sure answers alone: all may end in one cluster."""
-    threshold: float = 0.99
-    """The probability above which an answer is sure."""
     augment: Augment = Augment(
         "resized", area=(0.4, 1.0), jitter=0.4, grey=0.2, solarise=0.1, cutout=0.5, cutout_side=0.4
     )

@@ -213,7 +213,7 @@ def _best(preset: str) -> Recipe:
             warmup=10,
             final=0.0025,
             incremental=True,
-            swap=Swap(small_views=-1, small_size=0, by_class=-1.0),
+            swap=Swap(small_views=-1, by_class=-1.0),
             augment=strong,
         ),
     )
@@ -305,12 +305,6 @@ def _cluster(preset: str) -> Recipe:
     return replace(recipe, model=replace(recipe.model, backbone="auto", width=0))
 
 
-def _cluster_swap(preset: str) -> Recipe:
-    """The same without labels, with balanced clusters instead of pairs; chosen on known classes (docs/cluster.md)."""
-    recipe = _cluster(preset)
-    return replace(recipe, name="cluster-swap", joint=replace(recipe.joint, objective="swap"))
-
-
 def _cluster_neighbours(preset: str) -> Recipe:
     """No labels: SimCLR, then nearest neighbours.
 
@@ -326,12 +320,6 @@ def _cluster_neighbours(preset: str) -> Recipe:
             objective="neighbours", epochs=40 if fast else 100, batch=0, optimiser="adam", lr=1e-4, weight_decay=1e-4
         ),
     )
-
-
-def _cluster_contrast(preset: str) -> Recipe:
-    """The same start, then balanced clusters of strong views, trained as in recipe best."""
-    joint = replace(_best(preset).joint, batch=0, lr=0.0, incremental=False, swap=Swap())
-    return replace(_cluster_neighbours(preset), name="cluster-contrast", joint=joint)
 
 
 def _digits(preset: str) -> Recipe:
@@ -376,8 +364,6 @@ _RECIPES: dict[str, tuple[str, Callable[[str], Recipe]]] = {
     ),
     "folder": ("anyone's images: network, resolution, batch and epochs from the data", _folder),
     "cluster": ("no labels at all: the paper's unsupervised mode", _cluster),
-    "cluster-swap": ("no labels at all: balanced clusters in place of the paper's pairs", _cluster_swap),
-    "cluster-contrast": ("no labels at all: contrast, then balanced clusters of strong views", _cluster_contrast),
     "cluster-neighbours": ("no labels at all: contrast, then one cluster for neighbours", _cluster_neighbours),
     "best": ("the most accurate settings for small colour images: swapped prediction, all layers", _best),
 }

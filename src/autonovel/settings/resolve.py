@@ -34,8 +34,6 @@ CONTRAST_EPOCHS = (20, 400)
 """The fewest and the most passes that come of it."""
 FEW_NEW_CLASSES = 10
 """With more than this, swapped prediction trains for longer, on more views, and lets classes pick images."""
-SMALL_VIEW = 9 / 16
-"""The side of a small view as a share of the image's: 18 of 32 pixels, as in UNO's second version."""
 PACKAGED = "efficientnet-lite0"
 """The pre-trained network that needs no download."""
 
@@ -102,7 +100,7 @@ _LEFT_OPEN = {
     "model": ("backbone", "size", "width"),
     "supervised": ("batch",),
     "joint": ("objective", "batch", "lr", "epochs"),
-    "joint.swap": ("small_views", "small_size", "by_class"),
+    "joint.swap": ("small_views", "by_class"),
 }
 """What :func:`settle` may decide beside the method."""
 
@@ -232,12 +230,12 @@ def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Jo
         joint = replace(joint, epochs=(200 if many else 100) // (2 if recipe.preset == "fast" else 1))
         why = "many" if many else "few"
         notes.append(f"{joint.epochs} epochs of joint training: {why} classes ({option('joint.epochs')})")
-    side, any_size = recipe.model.size or facts.side, recipe.model.backbone not in KEEP_LAYOUT
-    swap = _fit_swap(joint.swap, many, side, any_size, notes if joint.objective == "swap" else [])
+    any_size = recipe.model.backbone not in KEEP_LAYOUT
+    swap = _fit_swap(joint.swap, many, any_size, notes if joint.objective == "swap" else [])
     return replace(joint, swap=swap)
 
 
-def _fit_swap(swap: Swap, many: bool, side: int, any_size: bool, notes: list[str]) -> Swap:
+def _fit_swap(swap: Swap, many: bool, any_size: bool, notes: list[str]) -> Swap:
     """What swapped prediction leaves to the number of classes; compared on known classes of CIFAR-100 (docs/swap.md)."""
     if swap.by_class == -1:
         swap = replace(swap, by_class=0.5 if many else 0.0)
@@ -245,13 +243,8 @@ def _fit_swap(swap: Swap, many: bool, side: int, any_size: bool, notes: list[str
             notes.append(
                 f"in half of the loss each class picks its images: many classes ({option('joint.swap.by_class')})"
             )
-    left_open = swap.small_views == -1
-    if left_open:
+    if swap.small_views == -1:
         swap = replace(swap, small_views=2 if many and any_size else 0)
-    if swap.small_size == 0:
-        # without small views the size means nothing, and is that of run folders from before there was a choice
-        size = max(8, round(SMALL_VIEW * side)) if swap.small_views else Swap().small_size
-        swap = replace(swap, small_size=size)
-    if left_open and swap.small_views:
-        notes.append(f"two small views of {swap.small_size} pixels: many classes ({option('joint.swap.small_views')})")
+        if swap.small_views:
+            notes.append(f"two small views: many classes ({option('joint.swap.small_views')})")
     return swap
