@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autonovel import settings as settings_module
 from autonovel.base.errors import InputError
+from autonovel.settings import recipe as settings_module
 from autonovel.settings.recipe import KEEP_LAYOUT, Joint, Recipe, Training, from_dict
 from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe, with_fields, with_pretraining
 from autonovel.settings.resolve import FEW_IMAGES, Facts, settle

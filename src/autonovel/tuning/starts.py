@@ -21,7 +21,6 @@ from autonovel.runs.files import lock
 from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Joint, Recipe
 
-
 ANY_NUMBER = 2
 """Of new classes: these stages do not depend on it."""
 
