@@ -35,7 +35,7 @@ from autonovel.data.loader import put_on
 from autonovel.data.reading.inputs import open_input
 from autonovel.machine.device import Mode
 from autonovel.maths.confidence import expected_calibration_error, majority_right
-from autonovel.maths.count.counting import count_classes
+from autonovel.maths.count.estimate import estimate_classes
 from autonovel.maths.count.wrong_number import merge_groups
 from autonovel.maths.grouping import group_pile
 from autonovel.maths.kmeans import kmeans
@@ -278,7 +278,7 @@ def mixed(features: Tensor, labels: Tensor, known: Tensor, args: argparse.Namesp
 def number(features: Tensor, labels: Tensor, known: Tensor, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for kind, problem in probe_problems(features, labels, known, args):
         k = problem.n_new
-        count = count_classes(problem.labelled, problem.labels, problem.pile, max_new=4 * k)
+        count = estimate_classes(problem.labelled, problem.labels, problem.pile, method="judges", max_new=4 * k)
         right = group_pile(problem.labelled, problem.labels, problem.pile, k).labels
         twice = group_pile(problem.labelled, problem.labels, problem.pile, 2 * k)
         points = unit(problem.pile @ twice.matrix)

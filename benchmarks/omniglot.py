@@ -68,7 +68,6 @@ def ways_to_count() -> dict[str, tuple[Estimate, bool]]:
         "text": (replace(get_recipe("omniglot", "paper").estimate, method="paper"), False),
         "reference": (replace(get_recipe("omniglot", "reference").estimate, method="paper"), False),
         "calibrated": (calibrated, False),
-        "calibrated_any_size": (replace(calibrated, size_spread=5.0), False),
         "calibrated_uneven": (calibrated, True),
         "calibrated_uneven_range": (replace(calibrated, size_range=SIZES), True),
     }
@@ -90,7 +89,11 @@ def count(probes: list[Any], pile: Any, uneven: Any, seed: int, ways: list[str])
                 points,
                 max_new=min(100, len(points) // 2),
                 method=settings.method,
-                settings=settings,
+                coverage=settings.coverage,
+                size_range=settings.size_range,
+                reading=settings.reading,
+                anchor_share=settings.anchor_share,
+                outlier_threshold=settings.outlier_threshold,
                 seed=seed,
                 probe_groups=groups,
             )

@@ -20,7 +20,8 @@ import autonovel as an
 import autonovel.answers.further
 import autonovel.api
 import autonovel.export
-import autonovel.maths.count.class_estimate
+import autonovel.maths.count.probes
+import autonovel.maths.count.result
 import autonovel.pairs
 import autonovel.runs.answers
 import autonovel.runs.state
@@ -59,7 +60,8 @@ API: dict[str, dict[str, Any]] = {
     "Settings": {"autonovel.get_recipe": an.get_recipe, "autonovel.Recipe": an.Recipe},
     "The number of classes, on features of your own": {
         "autonovel.estimate_classes": an.estimate_classes,
-        "autonovel.maths.count.class_estimate.ClassEstimate": autonovel.maths.count.class_estimate.ClassEstimate,
+        "autonovel.maths.count.result.ClassEstimate": autonovel.maths.count.result.ClassEstimate,
+        "autonovel.maths.count.probes.Effort": autonovel.maths.count.probes.Effort,
     },
     "Pair rules, for a training loop of your own": {
         f"autonovel.pairs.{name}": getattr(autonovel.pairs, name)

@@ -19,9 +19,10 @@ from autonovel.data.loader import DeviceImages, StreamedImages
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World, end, join, leave
 from autonovel.maths.count.estimate import estimate_classes
+from autonovel.maths.count.probes import Effort
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Estimate, Recipe
+from autonovel.settings.recipe import Recipe
 from autonovel.training.engine import train
 from tests.tiny import joint_method, known_classes, pretraining
 from tests.training.test_engine import tiny_images, tiny_recipe
@@ -122,14 +123,13 @@ def estimate(method: str, world: World = ALONE) -> dict[str, object]:
     classes = torch.arange(16).repeat_interleave(12)
     points = 4 * torch.randn(16, 6, generator=generator)[classes] + torch.randn(len(classes), 6, generator=generator)
     known = classes < 10
-    settings = Estimate(restarts=2, splits=3, probe_draws=20)
     found = estimate_classes(
         points[known],
         classes[known],
         points[~known],
         max_new=12,
         method=method,
-        settings=settings,
+        effort=Effort(splits=3, restarts=2, draws=20),
         run_jobs=world.share_out,
     )
     return json.loads(json.dumps(asdict(found)))

@@ -22,7 +22,7 @@ from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
 from autonovel.machine.progress import Reporter, make_reporter
-from autonovel.maths.count.estimate import ClassEstimate
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.runs.folder import Run, load

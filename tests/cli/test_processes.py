@@ -134,7 +134,7 @@ def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path
 
 def test_an_estimate_is_printed_with_what_is_known_of_it(cifar: Path, tmp_path: Path, call: Call) -> None:
     words = ["estimate", "--data", "cifar10", "--root", cifar, "--unverified", *TINY, "--out", tmp_path / "run"]
-    words += ["--estimate.max-new", 8, "--estimate.restarts", 1]
+    words += ["--estimate.max-new", 8]
     told = call(*words)
     assert told.returncode == 0, told.stderr
     assert "The truth is 5." in told.stdout

@@ -16,7 +16,7 @@ from autonovel.data.reading.inputs import Input, open_input
 from autonovel.discovery import run_stages as walk
 from autonovel.discovery.next_round import next_round, same_recipe
 from autonovel.machine.progress import Reporter
-from autonovel.maths.count.estimate import ClassEstimate
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.runs.folder import Run, load
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe

@@ -19,7 +19,7 @@ from autonovel.discovery.prepare import Pipeline
 from autonovel.discovery.probes import ProbePlan, estimate_from
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
-from autonovel.maths.count.estimate import ClassEstimate
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Model, Recipe, Swap
@@ -423,7 +423,7 @@ def test_an_estimate_by_the_silhouette_alone_is_told_as_what_it_counts(cifar, n_
     none = np.empty(0, np.int64)
     no_probes = ProbePlan(False, 0, none, none, None)
     points = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    settings = replace(small_recipe().estimate, method="calibrated", max_new=4, restarts=1)
+    settings = replace(small_recipe().estimate, method="calibrated", max_new=4)
     with pytest.warns(AutonovelWarning, match=sentence):
         found = estimate_from(points, no_probes, images, settings, 0, Mode.of("cpu"))
     assert str(found).startswith(f"{found.n_new} {'new classes' if n_known else 'clusters'} (silhouette)")

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from autonovel.settings.recipe import Estimate
+from autonovel.maths.count.probes import Effort
 
-QUICK = Estimate(splits=2, restarts=3, probe_draws=20)
+QUICK = Effort(splits=2, restarts=3, draws=20)
 
 
 def classes(n: int, per_class: int = 25, dim: int = 24, distance: float = 6.0, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from autonovel.base.errors import InputError, kind_found
 from autonovel.maths.confidence import Calibration, fit_calibration, reliability
-from autonovel.maths.count.counting import Count, count_classes
+from autonovel.maths.count.estimate import estimate_classes
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.count.wrong_number import number_notes
 from autonovel.maths.grouping import SHARPNESS, Grouping, are_clearer, compose, group_pile, how_apart, soft_answer
 from autonovel.maths.known_problems import Trial, calibration_of_new, try_on_known, unvouched
@@ -65,7 +66,7 @@ class FeatureAnswer:
     """What was found in a pile."""
 
     n_new: int
-    count: Count | None
+    count: ClassEstimate | None
     """How the number was counted; None where it was given and nothing was said against it."""
     labels: Tensor
     """int64 (m,): the class of each image, known classes first; new classes are numbered from n_known."""
@@ -118,7 +119,9 @@ def answer_from_features(
             f"{len(fresh)} images of the pile look new, too few for {n_new or 2} new classes; "
             "say that the pile is new, or give more images."
         )
-    count = count_classes(known, labels, fresh, max_new=max_new, seed=seed) if n_new is None or check_number else None
+    count = None
+    if n_new is None or check_number:
+        count = estimate_classes(known, labels, fresh, method="judges", max_new=max_new, seed=seed)
     k = n_new if n_new is not None else count.n_new if count else 1
     trial = try_on_known(known, labels, k, seed)
     groups, method, apart = _groups(known, labels, fresh, k, trial, trained=trained, seed=seed)
@@ -135,7 +138,7 @@ def answer_from_features(
         found = kind_found(n_known, count.n_new)
         notes += number_notes(points[~is_old], groups.labels, k, count.n_new, found=found, seed=seed)
     if count is not None and (n_new is None or abs(count.n_new - n_new) > 1):
-        notes += count.notes
+        notes += [count.note] if count.note else []
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)
     new_calibration, agreement = calibration_of_new(trial, fresh, groups, seed, plain=method == "plain")

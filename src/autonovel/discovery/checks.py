@@ -114,9 +114,7 @@ def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
     rows += [(f"joint.swap.{name}", getattr(swap, name), 0) for name in ("over_factor", "small_views")]
     episode = {"ways": 2, "shots": 1, "queries": 1, "episodes": 1}
     rows += [(f"pretrain.{name}", getattr(recipe.pretrain, name), low) for name, low in episode.items()]
-    smallest = {"max_new": 2, "splits": 1, "restarts": 1, "coarse_step": 1, "silhouette_sample": 2}
-    smallest |= {"tree_points": 4, "components": 1, "probe_draws": 1, "size_spread": 0}
-    rows += [(f"estimate.{name}", getattr(recipe.estimate, name), low) for name, low in smallest.items()]
+    rows += [("estimate.max_new", recipe.estimate.max_new, 2)]
     model = recipe.model
     return [
         *rows,

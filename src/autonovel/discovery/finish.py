@@ -15,7 +15,7 @@ from autonovel.answers.network import Answers
 from autonovel.data.images import NO_SOURCE, ImageSet
 from autonovel.discovery.plan import Stage
 from autonovel.machine.device import Mode
-from autonovel.maths.count.estimate import ClassEstimate
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.runs.answers import ImageRecord, Prediction
 from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Recipe

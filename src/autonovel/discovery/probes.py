@@ -14,8 +14,9 @@ from autonovel.base.chance import host_generator
 from autonovel.base.errors import AutonovelWarning, InputError, option
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.machine.device import Mode
-from autonovel.maths.count.counting import count_classes
-from autonovel.maths.count.estimate import MIN_PROBE_CLASSES, ClassEstimate, estimate_classes
+from autonovel.maths.count.estimate import estimate_classes
+from autonovel.maths.count.probes import MIN_PROBE_CLASSES
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.settings.recipe import Estimate
@@ -85,18 +86,24 @@ def estimate_from(
     if method not in ("silhouette", "judges") and n_probe == 0:
         warnings.warn(_silhouette_alone(data.n_known), AutonovelWarning, stacklevel=2)
         method = "silhouette"
-    features = features.to(mode.device)
+    known, free = features.to(mode.device).split([n_probe, len(features) - n_probe])
+    labels = data.labels[plan.index]
+    max_new = settings.max_new if method == "judges" else max(2, min(settings.max_new, len(free) // 2))
     if method == "judges":
-        mixed = pile if n_probe == int(data.is_labelled.sum()) and n_probe else "new"
-        found = _ask_judges(features[:n_probe], data.labels[plan.index], features[n_probe:], settings, seed, mixed)
-        return replace(found, known=data.n_known > 0)
+        known, free = components(known, free)
+        if n_probe == int(data.is_labelled.sum()) and n_probe:
+            free = _without_old(known, labels, free, pile, seed)
     found = estimate_classes(
-        features[:n_probe],
-        data.labels[plan.index],
-        features[n_probe:],
-        max_new=max(2, min(settings.max_new, (len(features) - n_probe) // 2)),
+        known,
+        labels,
+        free,
         method=method,
-        settings=settings,
+        max_new=max_new,
+        coverage=settings.coverage,
+        size_range=settings.size_range,
+        reading=settings.reading,
+        anchor_share=settings.anchor_share,
+        outlier_threshold=settings.outlier_threshold,
         seed=seed,
         probe_groups=plan.groups,
         run_jobs=mode.world.share_out,
@@ -117,18 +124,12 @@ def _silhouette_alone(n_known: int) -> str:
     )
 
 
-def _ask_judges(
-    known: Tensor, labels: npt.NDArray[np.int64], pile: Tensor, settings: Estimate, seed: int, kind: str
-) -> ClassEstimate:
-    known, free = components(known, pile)
-    compact = torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(pile.device)
-    if kind != "new":
-        old = find_old(known, compact, free, seed=seed)
-        if old.mixed or kind == "mixed":
-            free = free[~old.is_old]
-    count = count_classes(known, compact, free, max_new=settings.max_new, seed=seed)
-    answers, note = list(count.answers.values()), " ".join(count.notes)
-    return ClassEstimate(count.n_new, count.interval, count.curve, "judges", answers, note=note, second=count.second)
+def _without_old(known: Tensor, labels: npt.NDArray[np.int64], free: Tensor, pile: str, seed: int) -> Tensor:
+    """The images of a pile that belong to no known class, unless the pile is said to be new or seems to be."""
+    if pile == "new":
+        return free
+    old = find_old(known, torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(free.device), free, seed=seed)
+    return free[~old.is_old] if old.mixed or pile == "mixed" else free
 
 
 def _large(families: npt.NDArray[np.int64]) -> bool:

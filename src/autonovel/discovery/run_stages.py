@@ -27,7 +27,7 @@ from autonovel.discovery.score import score
 from autonovel.machine.capture import not_captured
 from autonovel.machine.processes import World
 from autonovel.maths.cluster_graph import about_number
-from autonovel.maths.count.estimate import ClassEstimate
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Losses, Method, PileAnswer, Task

@@ -210,49 +210,17 @@ class Estimate:
     probe_families: tuple[str, ...] = ()
     """Families of known classes to leave out, where class names have the form FAMILY/NAME. When left empty, random families, or
     single classes where there are no families or only large ones."""
-    splits: int = 5
-    """How many splits of the probe classes (or resamplings of the points) give the estimate and its interval."""
-    restarts: int = 10
-    """k-means restarts for each number of clusters."""
-    sweep: Literal["coarse", "exhaustive"] = "coarse"
-    """coarse looks at every coarse_step-th number and then around the best; exhaustive at every one, afresh."""
-    coarse_step: int = 8
-    """Step of the coarse pass."""
-    silhouette_sample: int = 10_000
-    """Points over which a silhouette is averaged; exact where there are no more."""
     coverage: float = 0.8
-    """How often the interval should hold the true number (calibrated), or the share of the splits that it covers."""
-
-    anchor_share: float = 0.8
-    """Share of the probe classes that are anchors; the others check the clustering."""
-    silhouette_over: Literal["unlabelled", "free"] = "unlabelled"
-    """Points whose silhouette counts: the unlabelled ones, or all free ones, which adds the validation probes."""
-    ties: Literal["smallest", "largest"] = "smallest"
-    """Which number wins where several have the same accuracy or silhouette."""
-    rounding: Literal["nearest", "ceil"] = "nearest"
-    """How the mean of the two optima, and the mean over the splits, becomes a whole number."""
-    rerun: bool = True
-    """Run k-means once more at the chosen number before counting; otherwise the run of the sweep is counted."""
-    outlier_threshold: float = 0.01
-    """Clusters with fewer unlabelled points than this share of the largest are not counted."""
-    count_anchor_clusters: bool = False
-    """Also count clusters of anchor classes that hold unlabelled points."""
-
-    components: int = 128
-    """Principal components in which the calibrated estimator builds its tree."""
-    normalise: bool = True
-    """Give all features length 1 before that."""
-    tree_points: int = 3000
-    """Points in the largest tree. The points of a larger pile are put together by k-means until they are this few, or,
-    where known classes are too small for that, sampled several times."""
-    probe_draws: int = 60
-    """Resampled groups of probe classes from which the calibrated estimator learns."""
-    class_size: Literal["guess", "probes"] = "guess"
-    """guess reads the size of the new classes off the pile; probes takes it for that of the probe classes."""
+    """How often the interval should hold the true number (calibrated)."""
     size_range: tuple[int, int] | None = None
-    """Smallest and largest class size in the pile, where they are known; replaces class_size."""
-    size_spread: float = 0.5
-    """How far, in natural logarithms, a guessed class size may well lie from that of the probe classes."""
+    """Smallest and largest class size in the pile, where they are known; otherwise it is read off the pile (calibrated)."""
+
+    reading: Literal["text", "code"] = "text"
+    """Algorithm 1 as the paper's text says, or as the authors' code does it (paper)."""
+    anchor_share: float = 0.8
+    """Share of the probe classes that are anchors; the others check the clustering (paper)."""
+    outlier_threshold: float = 0.01
+    """Clusters with fewer unlabelled points than this share of the largest are not counted (paper)."""
 
 
 @dataclass(frozen=True)

@@ -251,12 +251,8 @@ def _omniglot(preset: str) -> Recipe:
         estimate=Estimate(
             method="paper",
             probe_families=PROBE_ALPHABETS,
+            reading="code" if reference else "text",
             anchor_share=0.7 if reference else 0.8,
-            silhouette_over="free" if reference else "unlabelled",
-            ties="largest" if reference else "smallest",
-            rounding="ceil" if reference else "nearest",
-            rerun=not reference,
-            count_anchor_clusters=reference,
         ),
         joint=Joint(
             epochs=100,

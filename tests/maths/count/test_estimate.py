@@ -12,19 +12,20 @@ from PIL import Image
 
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.discovery.finish import plain
-from autonovel.maths.count.class_estimate import ClassEstimate, probe_sets
+from autonovel.maths.count import search
 from autonovel.maths.count.estimate import estimate_classes
+from autonovel.maths.count.paper import READINGS, Reading, count_by_algorithm_1
+from autonovel.maths.count.probes import probe_sets
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.report.plots import draw_estimate
 from autonovel.runs.folder import Run
-from autonovel.settings.recipe import Estimate
-from autonovel.settings.recipes import get_recipe
 from tests.maths.planted import QUICK, planted
 
 
 @pytest.mark.parametrize("method", ["calibrated", "silhouette"])
 @pytest.mark.parametrize("n_new", [5, 12])
 def test_planted_classes_are_counted(method: str, n_new: int) -> None:
-    estimate = estimate_classes(*planted(10, n_new), max_new=30, method=method, settings=QUICK)
+    estimate = estimate_classes(*planted(10, n_new), max_new=30, method=method, effort=QUICK)
     assert abs(estimate.n_new - n_new) <= 1
     assert estimate.method == method
     if method == "calibrated":
@@ -34,23 +35,27 @@ def test_planted_classes_are_counted(method: str, n_new: int) -> None:
         assert estimate.curve["k"][int(np.argmax(estimate.curve["belief"]))] == pytest.approx(n_new, abs=2)
 
 
-@pytest.mark.parametrize("settings", [Estimate(ties="largest"), get_recipe("omniglot", "reference").estimate])
-def test_algorithm_1_comes_near(settings: Estimate) -> None:
-    settings = dataclasses.replace(settings, splits=3, restarts=5)
-    estimate = estimate_classes(*planted(12, 8), max_new=25, method="paper", settings=settings)
+@pytest.mark.parametrize(("reading", "anchor_share"), [(Reading(ties="largest"), 0.8), (READINGS["code"], 0.7)])
+def test_algorithm_1_comes_near(reading: Reading, anchor_share: float) -> None:
+    features, labels, pile = planted(12, 8)
+    effort = dataclasses.replace(QUICK, splits=3, restarts=5)
+    probes = probe_sets(features, labels, None, pile)
+    estimate = count_by_algorithm_1(probes, pile, 25, 0, reading=reading, anchor_share=anchor_share, effort=effort)
     assert abs(estimate.n_new - 8) <= 1
     assert len(estimate.answers) == 3
     assert estimate.method == "paper"
     assert {len(values) for values in estimate.curve.values()} == {26}
     assert set(estimate.curve) == {"k", "accuracy", "silhouette"}
+    if reading == READINGS["code"]:
+        asked = {"method": "paper", "reading": "code", "anchor_share": anchor_share, "effort": effort}
+        assert estimate_classes(features, labels, pile, max_new=25, **asked) == estimate
 
 
-def test_coarse_and_exhaustive_sweeps_agree_on_clear_classes() -> None:
+def test_a_coarse_sweep_agrees_with_one_over_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
     args = planted(8, 6)
-    coarse = estimate_classes(*args, max_new=20, method="silhouette", settings=QUICK)
-    every = estimate_classes(
-        *args, max_new=20, method="silhouette", settings=dataclasses.replace(QUICK, sweep="exhaustive")
-    )
+    coarse = estimate_classes(*args, max_new=20, method="silhouette", effort=QUICK)
+    monkeypatch.setattr(search, "COARSE_STEP", 20)
+    every = estimate_classes(*args, max_new=20, method="silhouette", effort=QUICK)
     assert coarse.n_new == every.n_new == 6
     assert not any(map(math.isnan, every.curve["silhouette"]))
     assert any(map(math.isnan, coarse.curve["silhouette"]))
@@ -59,10 +64,10 @@ def test_coarse_and_exhaustive_sweeps_agree_on_clear_classes() -> None:
 def test_a_seed_means_one_answer_and_arrays_are_as_good_as_tensors() -> None:
     features, labels, pile = planted(8, 5)
     for method in ("calibrated", "paper", "silhouette"):
-        first = estimate_classes(features, labels, pile, max_new=15, method=method, settings=QUICK, seed=1)
+        first = estimate_classes(features, labels, pile, max_new=15, method=method, effort=QUICK, seed=1)
         names = np.array([f"class {c}" for c in labels.tolist()])
         second = estimate_classes(
-            features.double().numpy(), names, pile.numpy(), max_new=15, method=method, settings=QUICK, seed=1
+            features.double().numpy(), names, pile.numpy(), max_new=15, method=method, effort=QUICK, seed=1
         )
         assert (first.n_new, first.interval) == (second.n_new, second.interval)
 
@@ -70,8 +75,8 @@ def test_a_seed_means_one_answer_and_arrays_are_as_good_as_tensors() -> None:
 def test_the_order_of_the_probe_points_does_not_matter_to_algorithm_1() -> None:
     features, labels, pile = planted(8, 5)
     order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))
-    one = estimate_classes(features, labels, pile, max_new=12, method="paper", settings=QUICK)
-    two = estimate_classes(features[order], labels[order], pile, max_new=12, method="paper", settings=QUICK)
+    one = estimate_classes(features, labels, pile, max_new=12, method="paper", effort=QUICK)
+    two = estimate_classes(features[order], labels[order], pile, max_new=12, method="paper", effort=QUICK)
     assert one.n_new == two.n_new
 
 
@@ -81,9 +86,9 @@ def test_probe_groups_are_probe_sets_of_their_own() -> None:
     sets = probe_sets(features, labels, groups, pile)
     assert [s.n_classes for s in sets] == [5, 5, 5]
     assert all(s.labels.unique().tolist() == [0, 1, 2, 3, 4] for s in sets)
-    paper = estimate_classes(features, labels, pile, max_new=12, method="paper", settings=QUICK, probe_groups=groups)
+    paper = estimate_classes(features, labels, pile, max_new=12, method="paper", effort=QUICK, probe_groups=groups)
     assert len(paper.answers) == 3  # every group is asked, even where there are fewer splits
-    calibrated = estimate_classes(features, labels, pile, max_new=12, settings=QUICK, probe_groups=groups)
+    calibrated = estimate_classes(features, labels, pile, max_new=12, effort=QUICK, probe_groups=groups)
     assert abs(calibrated.n_new - 6) <= 1
 
 
@@ -91,18 +96,19 @@ def test_outliers_and_anchor_clusters_are_counted_as_asked() -> None:
     features, labels, pile = planted(8, 4, per_class=30)
     strays = features[labels == 0][:2]
     mixed = torch.cat([pile, strays])
-    base = dataclasses.replace(QUICK, splits=4, ties="largest")
-    answers = {}
-    for anchors in (False, True):
-        settings = dataclasses.replace(base, count_anchor_clusters=anchors, outlier_threshold=0.01)
-        answers[anchors] = estimate_classes(
-            features, labels, mixed, max_new=10, method="paper", settings=settings
+    (probes,) = probe_sets(features, labels, None, mixed)
+    effort = dataclasses.replace(QUICK, splits=4)
+
+    def answers(anchors: bool, threshold: float) -> list[int]:
+        reading = Reading(ties="largest", count_anchor_clusters=anchors)
+        return count_by_algorithm_1(
+            [probes], mixed, 10, 0, reading=reading, outlier_threshold=threshold, effort=effort
         ).answers
-    assert all(a <= b for a, b in zip(answers[False], answers[True], strict=True))
-    assert sum(answers[True]) > sum(answers[False])
-    strict = dataclasses.replace(base, count_anchor_clusters=True, outlier_threshold=0.5)
-    dropped = estimate_classes(features, labels, mixed, max_new=10, method="paper", settings=strict).answers
-    assert sum(dropped) < sum(answers[True])
+
+    without, counted, strict = answers(False, 0.01), answers(True, 0.01), answers(True, 0.5)
+    assert all(a <= b for a, b in zip(without, counted, strict=True))
+    assert sum(counted) > sum(without)
+    assert sum(strict) < sum(counted)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ def test_an_interval_is_given_only_where_known_classes_justify_it(
 ) -> None:
     features, labels, pile = planted(n_probe, 5)
     groups = labels // 4 if grouped else None
-    found = estimate_classes(features, labels, pile, max_new=12, method=method, settings=QUICK, probe_groups=groups)
+    found = estimate_classes(features, labels, pile, max_new=12, method=method, effort=QUICK, probe_groups=groups)
     refused = n_probe < 8 or method == "silhouette"
     assert (found.interval is None) == refused
     assert note in found.note if note else found.note == ""
@@ -152,17 +158,17 @@ def test_the_picture_calls_what_was_counted_by_its_name(
     assert said == [f"number of {many}", f"1 {word} (judges)", f"number of {many}", f"3 {many} (judges)"]
 
 
-def test_a_second_peak_is_told() -> None:
+def test_a_second_peak_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four clear groups of three classes each: both numbers are answers."""
     generator = torch.Generator().manual_seed(0)
     centres = 12 * torch.randn(4, 1, 24, generator=generator) + 2.5 * torch.randn(4, 3, 24, generator=generator)
     labels = torch.arange(12).repeat_interleave(30)
     pile = centres.flatten(0, 1)[labels] + 0.5 * torch.randn(len(labels), 24, generator=generator)
-    every = dataclasses.replace(QUICK, sweep="exhaustive")
-    found = estimate_classes([], [], pile, max_new=20, method="silhouette", settings=every)
+    monkeypatch.setattr(search, "COARSE_STEP", 20)
+    found = estimate_classes([], [], pile, max_new=20, method="silhouette", effort=QUICK)
     assert {found.n_new, found.second} == {4, 12}
     features, known, single = planted(8, 5)
-    assert estimate_classes(features, known, single, max_new=12, method="silhouette", settings=every).second is None
+    assert estimate_classes(features, known, single, max_new=12, method="silhouette", effort=QUICK).second is None
 
 
 @pytest.mark.parametrize("n_probe", [0, 1, 3])
@@ -170,7 +176,7 @@ def test_too_few_probe_classes_leave_it_to_the_silhouette(n_probe: int) -> None:
     features, labels, pile = planted(4, 5)
     keep = labels < n_probe
     with pytest.warns(AutonovelWarning, match="too few"):
-        estimate = estimate_classes(features[keep], labels[keep], pile, max_new=12, settings=QUICK)
+        estimate = estimate_classes(features[keep], labels[keep], pile, max_new=12, effort=QUICK)
     assert estimate.method == "silhouette"
     assert estimate.n_new == 5
 
@@ -179,20 +185,20 @@ def test_too_few_probe_classes_leave_it_to_the_silhouette(n_probe: int) -> None:
 def test_a_pile_that_shows_no_classes_is_the_fewest_there_can_be(method: str, least: int) -> None:
     features, labels, pile = planted(6, 3, per_class=10)
     for points in (torch.ones(12, 24), pile[:4]):  # all alike, and four points of one class
-        found = estimate_classes(features, labels, points, max_new=5, method=method, settings=QUICK)
+        found = estimate_classes(features, labels, points, max_new=5, method=method, effort=QUICK)
         assert found.n_new == least
 
 
 def test_copies_of_points_do_not_change_the_count_of_the_silhouette() -> None:
     features, labels, pile = planted(6, 3, per_class=10)
-    found = estimate_classes(features, labels, torch.cat([pile, pile]), max_new=8, method="silhouette", settings=QUICK)
+    found = estimate_classes(features, labels, torch.cat([pile, pile]), max_new=8, method="silhouette", effort=QUICK)
     assert found.n_new == 3
 
 
 def test_the_curve_is_drawn(tmp_path: Path) -> None:
     features, labels, pile = planted(8, 5)
     for method in ("calibrated", "paper", "silhouette"):
-        estimate = estimate_classes(features, labels, pile, max_new=15, method=method, settings=QUICK)
+        estimate = estimate_classes(features, labels, pile, max_new=15, method=method, effort=QUICK)
         run = Run(tmp_path / method)
         run.write_json("estimate.json", plain(dataclasses.asdict(estimate)))
         with Image.open(draw_estimate(run)) as picture:
@@ -210,9 +216,10 @@ def test_refused_with_a_sentence() -> None:
         ((features, labels, pile[:2]), {}, "too few"),
         ((features, labels, pile), {"max_new": 1}, "at least 2"),
         ((features, labels, pile), {"method": "magic"}, "no estimator"),
+        ((features, labels, pile), {"method": "paper", "reading": "aloud"}, "no reading 'aloud'"),
         ((features, labels, pile), {"probe_groups": labels[:3]}, "one for each probe point"),
         ((features.clone().fill_(math.inf), labels, pile), {}, "Probe features hold NaN or infinite"),
     ]
     for args, kwargs, message in cases:
         with pytest.raises(InputError, match=message):
-            estimate_classes(*args, settings=QUICK, **kwargs)
+            estimate_classes(*args, effort=QUICK, **kwargs)

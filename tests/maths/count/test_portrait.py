@@ -7,14 +7,15 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from autonovel.maths.count.portrait import neighbour_overlap, portray, principal_components
+from autonovel.maths.known_space import unit
 from autonovel.maths.metrics import cluster_accuracy
 from tests.maths.planted import classes
 
 
 def test_the_tree_is_cut_as_scipy_cuts_it() -> None:
     points, labels = classes(6)
-    portrait = portray(points, components=10, normalise=False)
-    x = principal_components(points.double(), 10)
+    portrait = portray(points)
+    x = unit(points.double())
     tree = linkage(x.numpy(), "ward")
     for k in (1, 2, 6, 17, 80):
         assert portrait.clusters(portrait.cut(k)) == k

@@ -12,6 +12,8 @@ from autonovel.maths.kmeans import kmeans
 
 Floats = NDArray[np.float64]
 
+# Principal components in which the tree is built.
+COMPONENTS = 128
 # Numbers of neighbours at which overlaps are looked at.
 NEIGHBOURS = (2, 4, 6, 9, 12, 17, 24, 33, 46, 64)
 # Points in a class at which the fall of the tree's heights is looked at.
@@ -52,10 +54,8 @@ class Portrait:
         return float(self.levels[k - 2 : k].mean())
 
 
-def portray(
-    points: Tensor, *, components: int = 128, normalise: bool = True, ratio: float = 1.0, seed: int = 0
-) -> Portrait:
-    """The portrait of `points` (n, d), n at least 4; the distances take (n / ratio)² floats.
+def portray(points: Tensor, *, ratio: float = 1.0, seed: int = 0) -> Portrait:
+    """The portrait of `points` (n, d), scaled to length 1, n at least 4; the distances take (n / ratio)² floats.
 
     With a `ratio` above 1 it is the portrait of the centres of n / ratio small clusters, which stand for all points in
     a tree of bounded size. Portraits can be compared where their ratios are the same.
@@ -65,9 +65,7 @@ def portray(
 
     x = points.detach().double()
     x = x.cpu() if ratio == 1 else x  # small matrices are quicker there
-    if normalise:
-        x = x / x.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    x = principal_components(x, components)
+    x = principal_components(x / x.norm(dim=1, keepdim=True).clamp(min=1e-12), COMPONENTS)
     if ratio > 1:
         x = kmeans(x.float(), max(4, round(len(x) / ratio)), restarts=1, max_iter=10, seed=seed).centres.double().cpu()
     spread = x.square().sum(1).mean().sqrt().item() or 1.0

@@ -1,6 +1,6 @@
 """The number asked for may be wrong: which groups belong together, and which hold two classes.
 
-How many classes there are is counted elsewhere (`counting`); here the groups are brought to that number. Comparing two groups
+How many classes there are is counted elsewhere (`estimate`); here the groups are brought to that number. Comparing two groups
 alone does not tell whether they are one class: the closest of many pairs of classes are closer than the halves of a wide one.
 """
 

@@ -1,4 +1,4 @@
-"""What known problems teach: each group is judged by the others, and the interval is as wide as it has to be."""
+"""A tree that known classes have calibrated: piles of any size are counted, and the interval is as wide as it has to be."""
 
 import dataclasses
 import math
@@ -6,8 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from autonovel.maths.count.calibrate import KnownTree, TreeCalibration, error_of_a_new_group
-from autonovel.maths.count.portrait import NEIGHBOURS, Portrait
+from autonovel.maths.count.calibrated import (
+    KnownTree,
+    TreeCalibration,
+    calibrate_tree,
+    count_by_tree,
+    error_of_a_new_group,
+)
+from autonovel.maths.count.estimate import estimate_classes
+from autonovel.maths.count.portrait import NEIGHBOURS, Portrait, portray
+from autonovel.maths.count.probes import probe_sets
+from tests.maths.planted import QUICK, classes, planted
 
 
 def known_problems(scatter: float, n: int = 40, groups: int = 5, seed: int = 0) -> list[KnownTree]:
@@ -88,3 +97,34 @@ def test_whole_families_that_are_hard_widen_the_interval() -> None:
             low, high = calibration.interval(calibration.count(new.portrait), new.portrait, 0.8)
             held.append(low <= new.n_classes <= high)
     assert 0.72 <= np.mean(held) <= 0.95
+
+
+def test_one_calibration_serves_many_piles_and_knows_about_sizes() -> None:
+    features, labels, _ = planted(14, 2)
+    probes = probe_sets(features, labels, None, features)
+    calibration = calibrate_tree(probes, (5, 9), effort=QUICK, grouped=False)
+    for n in (6, 11):
+        pile, _ = classes(n, per_class=7, seed=n)
+        assert abs(count_by_tree(calibration, pile, effort=QUICK).n_new - n) <= 1
+    guess = calibrate_tree(probes, effort=QUICK, grouped=False)
+    few, many = (guess.log_size(portray(classes(10, per_class=m, seed=3)[0])) for m in (6, 24))
+    assert few < many
+    assert abs(math.exp(few) - 6) < 4
+    assert abs(math.exp(many) - 24) < 9
+    belief = guess.size_belief(portray(classes(10, per_class=12, seed=3)[0]))
+    assert belief.sum() == pytest.approx(1)
+
+
+def test_large_piles_are_put_together_or_sampled() -> None:
+    pile, _ = classes(8, per_class=120, seed=5)
+    for per_class, together in ((60, True), (10, False)):  # small known classes cannot be put together any further
+        features, labels, _ = planted(10, 2, per_class=per_class)
+        effort = dataclasses.replace(QUICK, tree_points=300)
+        probes = probe_sets(features, labels, None, pile)
+        ratio = 3.2 if together else 1.0
+        calibration = calibrate_tree(probes, effort=effort, grouped=False, ratio=ratio)
+        assert max(problem.portrait.n for problem in calibration.problems) <= 300
+        direct = count_by_tree(calibration, pile, max_new=20, effort=effort)
+        found = estimate_classes(features, labels, pile, max_new=20, effort=effort)
+        assert found.n_new == direct.n_new or not together
+        assert abs(found.n_new - 8) <= (0 if together else 2)

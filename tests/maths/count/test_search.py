@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autonovel.maths.count.number_search import second_peak
+from autonovel.maths.count.search import second_peak
 
 
 def slow_second_peak(scores: dict[int, float], chosen: int) -> int | None:

@@ -1,19 +1,18 @@
-"""What goes into an estimator of the number of classes, and what comes out."""
+"""What goes into an estimate of the number of classes: points of known classes, and how much work it may be."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from autonovel.base.errors import InputError, kind_found
+from autonovel.base.errors import InputError
 from autonovel.maths.points import check_features
 
 T = TypeVar("T")
-Estimator: TypeAlias = Literal["calibrated", "paper", "silhouette", "judges"]
 Features: TypeAlias = Tensor | ArrayLike
 
 MIN_PROBE_CLASSES = 4
@@ -24,36 +23,18 @@ MIN_INTERVAL_CLASSES = 8
 
 
 @dataclass(frozen=True)
-class ClassEstimate:
-    """An estimate with what it rests on."""
+class Effort:
+    """How much work an estimate may be; more of it makes the answer steadier."""
 
-    n_new: int
-    """Number of new classes, or of clusters where nothing is known."""
-    interval: tuple[int, int] | None
-    """`calibrated`: a range meant to hold the true number with the probability asked for, judging by the errors made on
-    known classes. `paper`: the range of the answers over the splits. None where no interval can be justified: with fewer
-    than 8 probe classes that form no families, and always for `silhouette`, which has no known classes to judge by."""
-    curve: dict[str, list[float]]
-    """What was looked at, as lists of one length, ready to draw. `paper` and `silhouette`: `k`, `accuracy` (of the
-    validation probes; absent for `silhouette`) and `silhouette`, means over the splits, NaN where not looked at.
-    `calibrated`: `k`, the `height` at which the tree falls apart into k clusters, the `threshold` of the cut, and, where
-    the size of the classes is read off the pile, the `belief` in each number, relative to the likeliest."""
-    method: Estimator
-    """The estimator that answered, which is `silhouette` where there were too few probe classes."""
-    answers: list[int] = field(default_factory=list)
-    """The answer of each split; `calibrated`: with each group of known classes left out in turn."""
-    note: str = ""
-    """One sentence on what the interval is worth, or why there is none; empty where there is nothing to say."""
-    second: int | None = None
-    """The runner-up: the number at the second peak of the curve (`belief`, or the sum of the indices), if it has one."""
-    known: bool = True
-    """Whether any class was known; where none was, there is nothing that the clusters could be new beside."""
-
-    def __str__(self) -> str:
-        between = "" if self.interval is None else ", between {} and {}".format(*self.interval)
-        return f"{self.n_new} {kind_found(self.known, self.n_new)}{between} ({self.method})" + (
-            f". {self.note}" if self.note else ""
-        )
+    splits: int = 5
+    """Splits of the probe classes, or samples of the points."""
+    restarts: int = 10
+    """k-means restarts for each number of clusters."""
+    draws: int = 60
+    """Resampled groups of probe classes that a tree is calibrated on."""
+    tree_points: int = 3000
+    """Points in the largest tree. The points of a larger pile are put together by k-means until they are this few, or,
+    where known classes are too small for that, sampled several times."""
 
 
 class RunJobs(Protocol):
@@ -77,6 +58,11 @@ class ProbeSet:
     """int64, 0 .. n_classes - 1"""
     n_classes: int
 
+    @classmethod
+    def none(cls, pile: Tensor) -> "ProbeSet":
+        """No known class, beside points such as those of `pile`."""
+        return cls(pile[:0], torch.zeros(0, dtype=torch.int64, device=pile.device), 0)
+
 
 def probe_sets(features: Features, labels: Features, groups: Features | None, pile: Tensor) -> list[ProbeSet]:
     """The probe points, one set for each family."""
@@ -96,7 +82,7 @@ def probe_sets(features: Features, labels: Features, groups: Features | None, pi
     return sets
 
 
-def why_no_interval(probes: list[ProbeSet], grouped: bool) -> str:
+def why_no_interval(probes: Sequence[ProbeSet], grouped: bool) -> str:
     """The sentence that says why these probe classes justify no interval; empty where they do."""
     n = sum(probe.n_classes for probe in probes)
     if grouped or n >= MIN_INTERVAL_CLASSES:
@@ -108,12 +94,13 @@ def why_no_interval(probes: list[ProbeSet], grouped: bool) -> str:
 
 
 def as_features(values: Features, name: str) -> Tensor:
-    """Numbers in any form as a float tensor (n, d), checked."""
+    """Numbers in any form as a float tensor (n, d), checked; n may be 0."""
     tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
     tensor = tensor.detach()
     if not tensor.is_floating_point() and tensor.dtype != torch.bool and not tensor.is_complex():
         tensor = tensor.float()
-    check_features(tensor, name)
+    if tensor.ndim != 2 or len(tensor):
+        check_features(tensor, name)
     return tensor
 
 

@@ -1,4 +1,4 @@
-"""Counting classes with a tree whose cut is learned from known classes.
+"""`calibrated`, the default estimator: a tree over the pile, cut where a cut is right for known classes.
 
 A group of known classes that training has not seen is a discovery problem with a known answer. Many such problems,
 resampled to classes of many sizes, teach two things: at which height a Ward tree must be cut, given the size of the
@@ -7,21 +7,180 @@ pile. Heights are taken relative to the spread of the points, because families o
 in shape. How wrong the count of each family is, when only the others teach it, is the uncertainty of the answer.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from autonovel.maths.count.portrait import Floats, Portrait
+from autonovel.maths.count.portrait import Floats, Portrait, portray
+from autonovel.maths.count.probes import Effort, ProbeSet, RunJobs, run_in_turn, why_no_interval
+from autonovel.maths.count.result import ClassEstimate
+from autonovel.maths.count.search import second_peak
+
+MIN_TREE_CLASS = 8
+"""Points that a class should have in a tree; fewer do not show its size."""
+
+SIZE_SPREAD = 0.5
+"""How far, in natural logarithms, a guessed class size may well lie from that of the probe classes."""
 
 SIMILAR_SIZE = 0.2
 """How far, in natural logarithms, class sizes may lie apart and still be similar."""
 
 WIDER = 1.5
 """Groups that share classes disagree less with each other than new classes do with known ones: by this factor."""
+
+
+def count_by_calibration(
+    probes: Sequence[ProbeSet],
+    pile: Tensor,
+    max_new: int,
+    seed: int,
+    *,
+    coverage: float = 0.8,
+    size_range: tuple[int, int] | None = None,
+    grouped: bool = False,
+    effort: Effort,
+    run_jobs: RunJobs = run_in_turn,
+) -> ClassEstimate:
+    """Calibrate on the probe classes and count those of the pile; `grouped`: each probe set is a family.
+
+    The interval holds the true number with probability `coverage`. `size_range` is the smallest and the largest size of a class
+    in the pile, where they are known; otherwise the size is read off the pile.
+    """
+    # The points of a pile too large for one tree are merged, as long as a probe class still has more than a few.
+    ratio = max(1.0, min(len(pile) / effort.tree_points, _class_size(probes) / MIN_TREE_CLASS))
+    calibration = calibrate_tree(
+        probes, size_range, seed=seed, grouped=grouped, ratio=ratio, effort=effort, run_jobs=run_jobs
+    )
+    found = count_by_tree(calibration, pile, max_new=max_new, coverage=coverage, effort=effort, seed=seed)
+    note = why_no_interval(probes, grouped)
+    return replace(found, interval=None, note=note) if note else found
+
+
+def calibrate_tree(
+    probes: Sequence[ProbeSet],
+    size_range: tuple[int, int] | None = None,
+    *,
+    effort: Effort,
+    seed: int = 0,
+    grouped: bool = True,
+    ratio: float = 1.0,
+    run_jobs: RunJobs = run_in_turn,
+) -> TreeCalibration:
+    """Learn from resampled groups of probe classes how to count classes; serves any number of piles.
+
+    With `grouped` each probe set is a group; otherwise groups of classes are drawn at random from each set. `ratio` is
+    the number of points that each point of a tree stands for; see `portray`.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    n_classes = max(probe.n_classes for probe in probes)
+    largest = max(2.0, min(_class_size(probes), ratio * effort.tree_points / n_classes))
+    if size_range is not None:
+        low, high = size_range
+        shrink = min(1.0, largest / high)
+        sizes, typical, spread = (low * shrink, high * shrink), shrink * (low + high) / 2, 0.0
+    else:
+        sizes, typical, spread = (min(4.0 * ratio, largest), largest), largest, SIZE_SPREAD
+
+    def draws() -> Iterator[partial[KnownTree]]:
+        for draw in range(max(effort.draws, 6 * len(probes))):
+            which = draw % len(probes)
+            probe = probes[which]
+            wanted, unevenness = _draw_sizes(sizes, size_range is not None, generator)
+            n = probe.n_classes
+            if not grouped:  # a random half to all of the classes; each draw counts as a group of its own
+                n = int(torch.randint(max(3, n // 2), n + 1, (), generator=generator))
+                which = draw
+            classes = torch.randperm(probe.n_classes, generator=generator)[:n]
+            points = draw_problem(probe.features, probe.labels, classes, wanted, unevenness, generator)
+            yield partial(_known_tree, which, n, points, ratio, seed)
+
+    problems = run_jobs(draws())
+    return TreeCalibration(problems, typical_size=typical / ratio, size_spread=spread, ratio=ratio, disjoint=grouped)
+
+
+def _known_tree(group: int, n_classes: int, points: Tensor, ratio: float, seed: int) -> KnownTree:
+    return KnownTree(group, n_classes, portray(points, ratio=ratio, seed=seed))
+
+
+def _class_size(probes: Sequence[ProbeSet]) -> float:
+    """Points in a probe class, the median."""
+    counts = torch.cat([torch.bincount(probe.labels.cpu(), minlength=probe.n_classes) for probe in probes])
+    return counts.double().median().item()
+
+
+def _draw_sizes(sizes: tuple[float, float], given: bool, generator: torch.Generator) -> tuple[float, float]:
+    """Mean class size and its relative half-range for one resampled problem; `given`: the range of the sizes is known."""
+    low, high = sizes
+    if given:
+        return (low + high) / 2, (high - low) / (high + low)
+    a, b = torch.rand(2, generator=generator).tolist()
+    # Beyond the largest, cut off there, so that the full size, which is the likeliest, is well represented.
+    return min(high, math.exp(math.log(low) + a * (math.log(2 * high) - math.log(low)))), 0.8 * b
+
+
+def count_by_tree(
+    calibration: TreeCalibration,
+    pile: Tensor,
+    *,
+    effort: Effort,
+    max_new: int = 100,
+    coverage: float = 0.8,
+    seed: int = 0,
+) -> ClassEstimate:
+    """Apply a calibration to the points of a pile (n, d)."""
+    generator = torch.Generator().manual_seed(seed)
+    ratio = calibration.ratio
+    keep = min(len(pile), round(ratio * effort.tree_points))
+    portraits = [portray(_sample(pile, keep, generator), ratio=ratio, seed=seed)]
+    # Classes larger than any probe class: fewer points of each make the pile comparable, their number stays.
+    limit, least = calibration.typical + 0.2, round(8 * max_new * ratio)
+    while calibration.log_size(portraits[0]) > limit and keep > least and calibration.spread > 0:
+        keep = max(least, keep // 2)
+        portraits = [portray(_sample(pile, keep, generator), ratio=ratio, seed=seed)]
+    if keep < len(pile):
+        more = (_sample(pile, keep, generator) for _ in range(effort.splits - 1))
+        portraits += [portray(sample, ratio=ratio, seed=seed) for sample in more]
+    n_new = int(np.median([min(max_new, calibration.count(portrait)) for portrait in portraits]))
+    first = portraits[0]
+    low, high = calibration.interval(n_new, first, coverage)
+    answers = [min(max_new, part.count(first)) for part in calibration.parts.values()]
+    ks = range(1, min(max_new, first.n - 1) + 1)
+    curve = {
+        "k": [float(k) for k in ks],
+        "height": [math.exp(first.cut(k)) for k in ks],
+        "threshold": [math.exp(calibration.threshold(first))] * len(ks),
+    }
+    belief = calibration.belief_by_number(first, ks)
+    second = second_peak(dict(zip(ks, belief, strict=True)), n_new) if belief else None
+    curve |= {"belief": belief} if belief else {}
+    return ClassEstimate(n_new, (max(1, low), min(max_new, high)), curve, "calibrated", answers, second=second)
+
+
+def _sample(pile: Tensor, keep: int, generator: torch.Generator) -> Tensor:
+    if keep >= len(pile):
+        return pile
+    return pile[torch.randperm(len(pile), generator=generator)[:keep].to(pile.device)]
+
+
+def draw_problem(
+    features: Tensor, labels: Tensor, classes: Tensor, size: float, unevenness: float, generator: torch.Generator
+) -> Tensor:
+    """Points of `classes`, about `size` of each: sizes are uniform within ± `unevenness` of it (a share)."""
+    keep = []
+    for label in classes.tolist():
+        members = (labels == label).nonzero()[:, 0].cpu()
+        wanted = size * (1 + unevenness * (2 * torch.rand((), generator=generator).item() - 1))
+        order = torch.randperm(len(members), generator=generator)[: max(2, round(wanted))]
+        keep.append(members[order])
+    return features[torch.cat(keep).to(features.device)]
 
 
 @dataclass(frozen=True)
@@ -99,7 +258,7 @@ class TreeCalibration:
         return portrait.clusters(self.threshold(portrait))
 
     @cached_property
-    def parts(self) -> "dict[int, TreeCalibration]":
+    def parts(self) -> dict[int, TreeCalibration]:
         """For each group of known problems, what the other groups teach."""
         groups = sorted({problem.group for problem in self.problems})
         return {

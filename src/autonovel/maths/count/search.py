@@ -2,43 +2,51 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
-from autonovel.settings.recipe import Estimate
+Ties: TypeAlias = Literal["smallest", "largest"]
+Rounding: TypeAlias = Literal["nearest", "ceil"]
+
+COARSE_STEP = 8
+"""Of the first pass over the numbers, which are all looked at only near the best of these."""
+
+SILHOUETTE_SAMPLE = 10_000
+"""Points over which a silhouette is averaged; exact where there are no more."""
 
 PROMINENCE = 0.1
 """A peak must rise above the valley towards a higher one by this share of the curve's range; less is taken for noise."""
 
 
 def passes(
-    largest: int, settings: Estimate, indices: Sequence[dict[int, float]], smallest: int = 0
+    largest: int, indices: Sequence[dict[int, float]], *, smallest: int = 0, ties: Ties = "smallest"
 ) -> Iterator[list[int]]:
-    """The numbers to look at: all of them, or a coarse grid and then the neighbours of its best.
+    """The numbers to look at: few of them all; of many a coarse grid, and then the neighbours of its best.
 
     The caller enters the scores of one pass into `indices`, one dictionary for each index, before it asks for the next.
     """
     everything = range(smallest, largest + 1)
-    if settings.sweep == "exhaustive" or len(everything) <= settings.coarse_step:
+    if len(everything) <= COARSE_STEP:
         yield list(everything)
         return
-    yield sorted({*everything[:: settings.coarse_step], largest})
+    yield sorted({*everything[::COARSE_STEP], largest})
     near: set[int] = set()
     for scores in indices:
-        best = argmax(scores, settings.ties)
-        near |= set(range(best - settings.coarse_step + 1, best + settings.coarse_step))
+        best = argmax(scores, ties)
+        near |= set(range(best - COARSE_STEP + 1, best + COARSE_STEP))
     fine = sorted((near & set(everything)) - set(indices[0]))
     if fine:
         yield fine
 
 
-def argmax(scores: Mapping[int, float], ties: str) -> int:
-    """The number with the highest score; NaN never wins unless there is nothing else."""
+def argmax(scores: Mapping[int, float], ties: Ties = "smallest") -> int:
+    """The number with the highest score, of equals the smallest or the largest; NaN never wins unless there is nothing else."""
     finite = {k: v for k, v in scores.items() if not math.isnan(v)} or dict.fromkeys(scores, 0.0)
     # Scores a rounding error apart are equal.
     best = [k for k, v in finite.items() if v >= max(finite.values()) - 1e-9]
     return max(best) if ties == "largest" else min(best)
 
 
-def to_whole(value: float, rounding: str) -> int:
+def to_whole(value: float, rounding: Rounding) -> int:
     """A mean of numbers of classes as a whole number: the nearest, or the next above ('ceil')."""
     return math.ceil(value - 1e-9) if rounding == "ceil" else math.floor(value + 0.5)
 

@@ -1,4 +1,4 @@
-"""How many new classes the features of a pile hold: three independent judges, of whom the middle one decides.
+"""`judges`: three independent judges count the classes of a pile, and the middle one decides.
 
 Each is often wrong alone, and in its own way: the silhouette joins classes that lie close together, repeatability sees no
 classes that a half of the pile is too small to show, the tree calibrated on known classes takes new ones to be as wide.
@@ -7,16 +7,14 @@ classes that a half of the pile is too small to show, the tree calibrated on kno
 from __future__ import annotations
 
 import statistics
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from autonovel.base.errors import AutonovelWarning
-from autonovel.maths.count.class_estimate import MIN_INTERVAL_CLASSES, MIN_PROBE_CLASSES
-from autonovel.maths.count.estimate import estimate_classes
+from autonovel.maths.count.calibrated import count_by_calibration
+from autonovel.maths.count.probes import MIN_INTERVAL_CLASSES, MIN_PROBE_CLASSES, Effort, ProbeSet
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import group_means, number_of_classes, smooth, unit, whitening
 from autonovel.maths.silhouette import silhouette
 from autonovel.maths.sweep import kmeans_sweep
@@ -29,29 +27,15 @@ HALVES = 3
 SAMPLE = 3000
 
 
-@dataclass(frozen=True)
-class Count:
-    """A number of new classes with what it rests on."""
-
-    n_new: int
-    interval: tuple[int, int] | None
-    """A range that is to hold the true number four times in five; None where known classes are too few to tell."""
-    curve: dict[str, list[float]]
-    """`k`, `silhouette` (how well the groups stand apart) and `repeatability` (how far two halves of the pile agree)."""
-    second: int | None
-    """The number that comes next to mind: the second highest peak of the silhouette."""
-    answers: dict[str, int] = field(default_factory=dict)
-    """What each judge says."""
-    notes: tuple[str, ...] = ()
-
-
-def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: int = 100, seed: int = 0) -> Count:
-    """Count the classes of `pile` (m, r), given `labelled` (n, r) with `labels` (n,), all in the same components."""
+def count_by_judges(
+    labelled: Tensor, labels: Tensor, pile: Tensor, max_new: int, seed: int, *, effort: Effort
+) -> ClassEstimate:
+    """Count the classes of `pile` (m, r), given `labelled` (n, r) with `labels` (n,), numbered from 0 without gaps."""
     n_known = number_of_classes(labels)
     numbers = _numbers(min(max_new, len(pile) // 4))
     if not numbers:
         note = f"{len(pile)} images are too few to count classes in; they are taken for one."
-        return Count(1, None, {"k": [], "silhouette": [], "repeatability": []}, None, {}, (note,))
+        return ClassEstimate(1, None, {"k": [], "silhouette": [], "repeatability": []}, "judges", note=note)
     points, known = unit(pile), unit(labelled)
     if n_known:
         groups = torch.cat([labels, labels.new_full((len(pile),), -1)])
@@ -66,19 +50,16 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
         "silhouette": max(apart, key=lambda k: apart[k]),
         "repeatability": max((k for k in numbers if repeat[k] >= enough), default=1),
     }
-    notes: list[str] = []
-    interval = None
+    note, interval = "", None
     if n_known >= MIN_PROBE_CLASSES:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AutonovelWarning)
-            tree = estimate_classes(labelled, labels, pile, max_new=max(2, max_new), seed=seed)
+        tree = count_by_calibration([ProbeSet(labelled, labels, n_known)], pile, max_new, seed, effort=effort)
         answers["tree"] = tree.n_new
         interval = tree.interval
     second, differ = next_highest_peak(apart), len(set(answers.values())) > 1
     n_new = statistics.median_low(answers.values())  # of two, the smaller: either errs upwards more often
     if n_known < MIN_INTERVAL_CLASSES:
         interval = None
-        notes.append(
+        note = (
             f"{_few(n_known)} say how far the number may be off, so no interval is given; "
             f"the judges say {', '.join(f'{k} ({name})' for name, k in answers.items())}"
             + (f"; the silhouette has a second peak at {second}." if differ and second is not None else ".")
@@ -90,7 +71,7 @@ def count_classes(labelled: Tensor, labels: Tensor, pile: Tensor, *, max_new: in
         "silhouette": list(apart.values()),
         "repeatability": list(repeat.values()),
     }
-    return Count(n_new, interval, curve, second, answers, tuple(notes))
+    return ClassEstimate(n_new, interval, curve, "judges", list(answers.values()), note, second)
 
 
 def _few(n_known: int) -> str:
