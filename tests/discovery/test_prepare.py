@@ -374,10 +374,7 @@ def test_settings_that_cannot_work_are_refused_before_training(
 @pytest.mark.parametrize(
     ("stage", "change", "sentence"),
     [
-        ("estimate", {"restarts": 0}, "--estimate.restarts is 0; it must be at least 1"),
-        ("estimate", {"coarse_step": 0}, "--estimate.coarse-step is 0"),
-        ("estimate", {"silhouette_sample": 1}, "--estimate.silhouette-sample is 1"),
-        ("estimate", {"tree_points": 0}, "--estimate.tree-points is 0"),
+        ("estimate", {"max_new": 1}, "--estimate.max-new is 1; it must be at least 2"),
         ("estimate", {"coverage": 2.0}, "--estimate.coverage is 2.0"),
         ("estimate", {"size_range": (0, 0)}, "--estimate.size-range is 0 0"),
         ("estimate", {"size_range": (20, 5)}, "--estimate.size-range is 20 5"),
