@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
+from autonovel.data.augment import PAD
 from autonovel.models.net import Net
 from autonovel.settings.recipe import Joint, Training
+from autonovel.training.optimiser import MOMENTUM
 
 
 def random_view(image: Image.Image, pad: int) -> Image.Image:
@@ -113,14 +115,18 @@ class PlainLoop:
     ) -> None:
         self.stage, self.net, self.settings = stage, net, settings
         self.device = next(net.parameters()).device
-        pictures = Pictures(images, labels, stage, settings.augment.pad)
+        pictures = Pictures(images, labels, stage, PAD)
         pinned = self.device.type == "cuda"
         self.loader = DataLoader(pictures, settings.batch, shuffle=True, num_workers=workers, pin_memory=pinned)
         net.freeze(settings.train_from)
         net.train()
         weights: list[nn.Parameter] = [p for p in net.parameters() if p.requires_grad]
         self.optimiser = torch.optim.SGD(
-            weights, settings.lr, settings.momentum, weight_decay=settings.weight_decay, nesterov=settings.nesterov
+            weights,
+            settings.lr,
+            MOMENTUM,
+            weight_decay=settings.weight_decay,
+            nesterov=settings.optimiser == "nesterov",
         )
 
     def epoch(self, number: int, most_steps: int | None = None) -> tuple[float, float, int]:

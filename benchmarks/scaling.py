@@ -2,7 +2,6 @@
 
 python benchmarks/scaling.py                                                  one and two processes on this CPU
 python benchmarks/scaling.py --device cuda --processes 1 2 4 8 --images 50000 --width 64
-python benchmarks/scaling.py --local-norm                                     statistics of each process's part
 
 Every number of processes is started afresh by torchrun, one thread each, and prints a line of JSON with the load of the
 machine beside it; run it where nothing else runs.
@@ -39,7 +38,7 @@ def prepare(stage: str, mode: Mode, args: argparse.Namespace) -> tuple[Net, Meth
     epochs = args.epochs + 1
     recipe = replace(
         recipe,
-        model=replace(recipe.model, width=args.width, sync_norm=not args.local_norm),
+        model=replace(recipe.model, width=args.width),
         pretrain=replace(recipe.pretrain, epochs=epochs, batch=args.batch),
         joint=replace(recipe.joint, epochs=epochs, batch=args.batch),
     )
@@ -90,7 +89,6 @@ def work(args: argparse.Namespace) -> None:
             "images": args.images,
             "batch": args.batch,
             "width": args.width,
-            "norm": "of each part" if args.local_norm else "of the whole batch",
             "gradient_mib": round(learning * 4 / 2**20, 2),
             "gradient_sum_ms": round(1000 * seconds_of_a_sum(mode, learning), 2) if mode.world.several else 0.0,
             "small_sum_ms": round(1000 * seconds_of_a_sum(mode, 256), 3) if mode.world.several else 0.0,
@@ -111,7 +109,6 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--local-norm", action="store_true")
     args = parser.parse_args()
     if "RANK" in os.environ:
         work(args)

@@ -50,7 +50,7 @@ def double_precision() -> Iterator[None]:
 
 def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
     """Batches that two processes cannot halve: 31 images for joint training, 15 before; 3 or more steps an epoch."""
-    recipe = tiny_recipe({"mlp": "incremental", "streamed": "pairs", "local": "pairs"}.get(kind, kind), epochs)
+    recipe = tiny_recipe({"mlp": "incremental", "streamed": "pairs"}.get(kind, kind), epochs)
     joint = replace(recipe.joint, lr=lr, batch=31, train_from="all" if kind == "swap" else "layer2")
     return replace(
         recipe,
@@ -59,7 +59,6 @@ def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
             backbone="small",
             width=4,
             head="mlp" if kind == "mlp" else recipe.model.head,
-            sync_norm=kind != "local",
             temperature=0.4,
         ),
         pretrain=replace(
@@ -140,7 +139,7 @@ def main() -> None:
     assert join("cpu") == world  # a second time changes nothing
     mode = exact(world)
     found = {
-        "short": {kind: short(kind, mode) for kind in [*KINDS, "local"]},
+        "short": {kind: short(kind, mode) for kind in KINDS},
         "long": {kind: long(kind, mode) for kind in LONG},
         "estimates": {method: estimate(method, world) for method in ESTIMATORS},
     }

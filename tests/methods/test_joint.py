@@ -61,7 +61,7 @@ def prepared(objective: str, pile: str, *, n_known: int = N_KNOWN, epochs: int =
             batch=12,
             incremental=True,
             swap=Swap(heads=2, hidden=8, projection=8),
-            augment=Augment("zero", pad=1),
+            augment=Augment("zero"),
         ),
     )
     with seeded(0):

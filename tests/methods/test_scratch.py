@@ -48,7 +48,7 @@ def recipe(epochs: int = 25, **contrast: object) -> Recipe:
         batch=40,
         lr=0.05,
         warmup=1,
-        contrast=replace(JointContrast(projection=8, augment=vary), **contrast),
+        contrast=replace(JointContrast(augment=vary), **contrast),
     )
     return replace(
         base, method="scratch", pile="new", model=Model("small", width=4, head="cosine", size=SIDE), joint=joint
@@ -161,7 +161,6 @@ def test_a_space_is_taken_over_only_if_it_has_seen_the_same_labels(tmp_path: Pat
     [
         ("autonovel", {}, "contrast learns a space and no clusters; use --method scratch"),
         ("scratch", {"temperature": 0.0}, "--joint.contrast.temperature is 0.0; it must be above 0"),
-        ("scratch", {"projection": 0}, "--joint.contrast.projection is 0; it must be at least 1"),
         ("scratch", {"known_share": 1.5}, "--joint.contrast.known-share is 1.5; it must lie between 0 and 1"),
     ],
 )

@@ -33,7 +33,7 @@ def prepared(*, n_known: int = N_KNOWN, **settings: float) -> tuple[Net, Method]
     swap = replace(Swap(heads=2, hidden=12, projection=8), **settings)
     recipe = Recipe(
         model=Model(width=4, head="cosine"),
-        joint=Joint(objective="swap", epochs=EPOCHS, batch=10, swap=swap, augment=Augment("mixed", pad=2, jitter=0.3)),
+        joint=Joint(objective="swap", epochs=EPOCHS, batch=10, swap=swap, augment=Augment("mixed", jitter=0.3)),
     )
     with seeded(0):
         net = build(recipe.model, channels=3, size=SIZE)

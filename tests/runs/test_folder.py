@@ -160,16 +160,16 @@ def test_a_setting_that_an_older_folder_lacks_has_its_default_there(tmp_path: Pa
     run = Run(tmp_path / "run")
     with run.claim({"run": {"recipe": {"joint": {"epochs": 5}}, "seed": 0}}):
         pass
-    now = {"run": {"recipe": {"joint": {"epochs": 5, "momentum": 0.9}, "pile": ("new", "mixed")}, "seed": 0}}
-    defaults = {"recipe": {"joint": {"epochs": 100, "momentum": 0.9}, "pile": ("new", "mixed")}}
+    now = {"run": {"recipe": {"joint": {"epochs": 5, "decay": 0.9}, "pile": ("new", "mixed")}, "seed": 0}}
+    defaults = {"recipe": {"joint": {"epochs": 100, "decay": 0.9}, "pile": ("new", "mixed")}}
     with run.claim(now, defaults):
         pass
-    with pytest.raises(InputError, match="recipe.joint.momentum is None there, 0.9 now"), run.claim(now):
+    with pytest.raises(InputError, match="recipe.joint.decay is None there, 0.9 now"), run.claim(now):
         pass
-    now["run"]["recipe"]["joint"]["momentum"] = 0.5
-    with pytest.raises(InputError, match="recipe.joint.momentum is 0.9 there, 0.5 now"), run.claim(now, defaults):
+    now["run"]["recipe"]["joint"]["decay"] = 0.5
+    with pytest.raises(InputError, match="recipe.joint.decay is 0.9 there, 0.5 now"), run.claim(now, defaults):
         pass
-    now["run"]["recipe"]["joint"] = {"epochs": 100, "momentum": 0.9}
+    now["run"]["recipe"]["joint"] = {"epochs": 100, "decay": 0.9}
     with pytest.raises(InputError, match="recipe.joint.epochs is 5 there, 100 now"), run.claim(now, defaults):
         pass
 

@@ -16,13 +16,11 @@ SHAPES = [(5, 3), (7,), (), (4, 3, 3, 3), (2,)]
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 @pytest.mark.parametrize(
-    ("rule", "momentum", "nesterov"),
-    [("sgd", 0.0, False), ("sgd", 0.9, False), ("sgd", 0.9, True), ("adam", 0.9, False)],
+    "rule",
+    ["sgd", "nesterov", "adam"],
 )
 def test_weights_move_as_with_torch(
     rule: str,
-    momentum: float,
-    nesterov: bool,
     weight_decay: float,
     fused: bool,
     device: str,
@@ -31,7 +29,7 @@ def test_weights_move_as_with_torch(
     if not fused:  # a torch that no longer has its private functions
         for name in (*SGD.NEEDS, *Adam.NEEDS):
             monkeypatch.delattr(torch, name)
-    settings = Joint(optimiser=rule, lr=0.1, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    settings = Joint(optimiser=rule, lr=0.1, weight_decay=weight_decay)
     generator = torch.Generator().manual_seed(0)
 
     def draw() -> list[torch.Tensor]:
@@ -48,7 +46,7 @@ def test_weights_move_as_with_torch(
     if rule == "adam":
         oracle = torch.optim.Adam(theirs, 0.1, weight_decay=weight_decay, foreach=False)
     else:
-        oracle = torch.optim.SGD(theirs, 0.1, momentum, 0, weight_decay, nesterov, foreach=False)
+        oracle = torch.optim.SGD(theirs, 0.1, 0.9, 0, weight_decay, rule == "nesterov", foreach=False)
     for number in range(6):
         lr = 0.1 / (number + 1)
         optimiser.lr.fill_(lr)
@@ -63,11 +61,10 @@ def test_weights_move_as_with_torch(
             name,
             kept,
         ) in memory.items():  # changed in place, with the values that torch keeps, for a checkpoint to find
-            if name != "momentum_buffer" or momentum:
-                for i, tensor in enumerate(kept[:-1]):
-                    assert tensor is optimiser.memory[name][i]
-                    expected = oracle.state[theirs[i]][name].to(device)
-                    torch.testing.assert_close(tensor, expected, rtol=1e-5, atol=1e-6)
+            for i, tensor in enumerate(kept[:-1]):
+                assert tensor is optimiser.memory[name][i]
+                expected = oracle.state[theirs[i]][name].to(device)
+                torch.testing.assert_close(tensor, expected, rtol=1e-5, atol=1e-6)
     assert all(not kept[-1].any() for kept in memory.values())
     assert torch.equal(mine[-1], start[-1])
     assert all(not torch.equal(a, b) for a, b in zip(mine[:-1], start[:-1], strict=True))

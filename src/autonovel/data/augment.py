@@ -11,8 +11,10 @@ from torch.nn import functional as F
 from autonovel.base.chance import Chance
 from autonovel.settings.recipe import Augment
 
-BLUR_WIDTHS = (0.1, 2.0)
-"""Smallest and largest standard deviation of a blur in pixels, as in SimCLR and MoCo v2."""
+PAD = 4
+"""The largest whole-pixel shift."""
+JITTER_CHANCE = 0.8
+"""How often brightness, contrast, saturation and hue change, as in SimCLR."""
 DRAWS = 10
 """How often a part that does not fit into the image is drawn, as by torchvision; then the whole image is shown."""
 
@@ -56,11 +58,6 @@ def _vary(images: Tensor, chance: Chance, settings: Augment, size: int | None) -
         pixels = to_float(_shift(images, chance, settings))
     if settings.jitter or settings.grey or settings.solarise:
         pixels = _recolour(pixels, chance, settings)
-    if settings.equalise:
-        pixels = torch.where(_per_image(chance.coin(settings.equalise)), equalise(pixels), pixels)
-    if settings.blur:
-        sharp = chance.coin(1 - settings.blur)
-        pixels = torch.where(_per_image(sharp), pixels, blur(pixels, chance.uniform(*BLUR_WIDTHS)))
     if settings.cutout:
         pixels = _cut_out(pixels, chance, settings)
     return pixels
@@ -96,10 +93,10 @@ def _shift(images: Tensor, chance: Chance, settings: Augment) -> Tensor:
     cols = torch.arange(w, device=images.device).expand(n, w)
     if settings.flip:
         cols = torch.where(chance.coin()[:, None], w - 1 - cols, cols)
-    if settings.crop == "none" or not settings.pad:
+    if settings.crop == "none":
         return _pick(images, rows, cols)
-    rows = rows + chance.integer(-settings.pad, settings.pad)[:, None]
-    cols = cols + chance.integer(-settings.pad, settings.pad)[:, None]
+    rows = rows + chance.integer(-PAD, PAD)[:, None]
+    cols = cols + chance.integer(-PAD, PAD)[:, None]
     if settings.crop == "reflect":
         rows, cols = _reflect(rows, h), _reflect(cols, w)
         inside = None
@@ -137,10 +134,10 @@ def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -
         scale_x, scale_y = part_sides(chance, settings)
         move_x = (1 - scale_x) * chance.uniform(-1, 1)
         move_y = (1 - scale_y) * chance.uniform(-1, 1)
-    if settings.crop in ("zero", "reflect", "mixed") and settings.pad:
+    if settings.crop in ("zero", "reflect", "mixed"):
         # a whole-pixel shift, in units of half the side
-        shift_x = chance.integer(-settings.pad, settings.pad) * (2 / w)
-        shift_y = chance.integer(-settings.pad, settings.pad) * (2 / h)
+        shift_x = chance.integer(-PAD, PAD) * (2 / w)
+        shift_y = chance.integer(-PAD, PAD) * (2 / h)
         plain = chance.coin() if settings.crop == "mixed" else torch.ones_like(one, dtype=torch.bool)
         scale_x, scale_y = torch.where(plain, one, scale_x), torch.where(plain, one, scale_y)
         move_x, move_y = torch.where(plain, shift_x, move_x), torch.where(plain, shift_y, move_y)
@@ -199,7 +196,7 @@ def _recolour(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:
         return 0.299 * x[:, 0:1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:3] if colour else x
 
     if settings.jitter:
-        strength, apply = settings.jitter, _per_image(chance.coin(settings.jitter_chance))
+        strength, apply = settings.jitter, _per_image(chance.coin(JITTER_CHANCE))
         changed = (pixels * _per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
         mean = grey_of(changed).mean((1, 2, 3), keepdim=True)
         changed = (mean + (changed - mean) * _per_image(chance.uniform(1 - strength, 1 + strength))).clamp(0, 1)
@@ -227,42 +224,6 @@ def _turn_hue(pixels: Tensor, angle: Tensor) -> Tensor:
         return own[:, None, None] * a + before[:, None, None] * b + after[:, None, None] * c
 
     return torch.stack([blend(red, green, blue), blend(green, blue, red), blend(blue, red, green)], 1)
-
-
-def blur(pixels: Tensor, sigma: Tensor) -> Tensor:
-    """Blur each image (n, c, h, w) by a Gaussian of its own width (n,), cut off at a twentieth of the side.
-
-    Rows and columns in turn, with the border pixel repeated outside. All images are the channels of one, each with a filter of
-    its own: on a CPU three times as fast as products with matrices of weights, and for large images as a sum of shifted ones.
-    """
-    n, c, h, w = pixels.shape
-    out = pixels.reshape(1, n * c, h, w)
-    for dim, side in ((2, h), (3, w)):
-        reach = max(1, side // 20)
-        steps = torch.arange(-reach, reach + 1, device=pixels.device)
-        weight = torch.exp(steps.square() / (-2 * sigma.square())[:, None])
-        weight = (weight / weight.sum(1, keepdim=True)).repeat_interleave(c, 0)
-        upright = dim == 2
-        padded = F.pad(out, (0, 0, reach, reach) if upright else (reach, reach, 0, 0), mode="replicate")
-        filters = weight[:, None, :, None] if upright else weight[:, None, None, :]
-        out = F.conv2d(padded, filters, groups=n * c)
-    # a weighted mean may round to more than the largest pixel
-    return out.view(n, c, h, w).clamp(0, 1).contiguous(memory_format=torch.channels_last)
-
-
-def equalise(pixels: Tensor) -> Tensor:
-    """Spread the values of each channel (n, c, h, w) so that all brightnesses are about equally frequent.
-
-    A value becomes the share of pixels that are no brighter, counted from the darkest; a channel of one value stays.
-    """
-    n, c, h, w = pixels.shape
-    levels = (pixels.reshape(n * c, h * w) * 255).round().long()
-    counts = pixels.new_zeros(n * c, 256).scatter_add_(1, levels, pixels.new_ones(()).expand(n * c, h * w))
-    below = counts.cumsum(1)
-    darkest = counts.gather(1, levels.amin(1, keepdim=True))
-    spread = (below.gather(1, levels) - darkest) / (h * w - darkest).clamp(min=1)
-    flat = darkest == h * w
-    return torch.where(flat, pixels.reshape(n * c, h * w), spread).view(n, c, h, w)
 
 
 def _cut_out(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:

@@ -56,11 +56,6 @@ def check_settings(data: ImageSet, recipe: Recipe) -> None:
         settings = getattr(recipe, stage)
         if not 0 < settings.lr < math.inf:
             raise InputError(f"{option(f'{stage}.lr')} is {settings.lr}; give a number above 0, 0.1 for example.")
-        if settings.nesterov and not settings.momentum:
-            raise InputError(
-                f"{option(f'{stage}.nesterov')} needs momentum; set {option(f'{stage}.momentum')} "
-                f"or {option(f'{stage}.nesterov', False)}."
-            )
     if not (temperature := recipe.model.temperature) > 0:
         raise InputError(f"{option('model.temperature')} is {temperature}; it must be above 0.")
 
@@ -99,7 +94,7 @@ _STAGES = ("pretrain", "supervised", "joint")
 
 def _limits(recipe: Recipe) -> list[tuple[str, float, float]]:
     """Settings that have a smallest sensible value: (flag, value, least)."""
-    least = {"epochs": 0, "batch": 2, "momentum": 0, "weight_decay": 0, "warmup": 0, "final": 0, "decay": 0}
+    least = {"epochs": 0, "batch": 2, "weight_decay": 0, "warmup": 0, "final": 0, "decay": 0}
     rows = [
         (f"{stage}.{name}", getattr(getattr(recipe, stage), name), low)
         for stage in _STAGES

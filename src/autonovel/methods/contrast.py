@@ -12,6 +12,7 @@ from autonovel.maths.contrastive import labelled_nt_xent
 from autonovel.maths.losses import cross_entropy
 from autonovel.methods.base import Seen, Task
 from autonovel.methods.joint import JointObjective
+from autonovel.methods.simclr import PROJECTION
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 
@@ -41,8 +42,6 @@ class Contrasted(JointObjective):
             )
         if not contrast.temperature > 0:
             raise InputError(f"{option('joint.contrast.temperature')} is {contrast.temperature}; it must be above 0.")
-        if contrast.projection < 1:
-            raise InputError(f"{option('joint.contrast.projection')} is {contrast.projection}; it must be at least 1.")
         if not 0 <= contrast.known_share <= 1:
             raise InputError(
                 f"{option('joint.contrast.known_share')} is {contrast.known_share}; it must lie between 0 and 1."
@@ -50,9 +49,7 @@ class Contrasted(JointObjective):
 
     def prepare(self, net: Net) -> None:
         """Add the projection, which no later stage keeps, and the head of the known classes."""
-        net.add_head(
-            "pretext", HeadSpec("mlp", net.n_features, self.settings.contrast.projection, hidden=2 * net.n_features)
-        )
+        net.add_head("pretext", HeadSpec("mlp", net.n_features, PROJECTION, hidden=2 * net.n_features))
         super().prepare(net)
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:

@@ -13,7 +13,7 @@ from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
 from autonovel.maths.contrastive import follow, info_nce, push
 from autonovel.methods.base import Look, Method, Seen, Task
-from autonovel.methods.simclr import check_contrast
+from autonovel.methods.simclr import PROJECTION, check_contrast
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.models.views import Chain
@@ -32,6 +32,8 @@ class MoCo(Method):
 
     temperature: ClassVar[float] = 0.07
     """Where the settings leave it open, as published."""
+    norm_groups: ClassVar[int] = 8
+    """Groups in which a batch is normalised."""
     queue: Tensor
     written: Tensor
     slow_backbone: Chain
@@ -53,14 +55,14 @@ class MoCo(Method):
 
     def head(self, inputs: int) -> HeadSpec:
         """What is compared: a linear projection of the features."""
-        return HeadSpec("linear", inputs, self._contrast.projection)
+        return HeadSpec("linear", inputs, PROJECTION)
 
     def prepare(self, net: Net) -> None:
         """Add the projection, a second network that starts as a copy of the first, and a queue of random directions."""
         net.add_head("pretext", self.head(net.n_features))
         self.slow_backbone = copy.deepcopy(net.backbone).requires_grad_(False).train()
         self.slow_head = copy.deepcopy(net.heads["pretext"]).requires_grad_(False).train()
-        self.register_buffer("queue", torch.randn(self._contrast.queue, self._contrast.projection))
+        self.register_buffer("queue", torch.randn(self._contrast.queue, PROJECTION))
         self.register_buffer("written", torch.zeros((), dtype=torch.int64))
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
@@ -76,7 +78,7 @@ class MoCo(Method):
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy of each first view over its partner and the queue, which then takes in the partners."""
         first, second = seen.views
-        groups = _groups(len(first), self._contrast.norm_groups)
+        groups = _groups(len(first), self.norm_groups)
         queries = net.head("pretext", net.whole(net.through_learning(first, groups)))
         with torch.no_grad():
             mixed = second.unflatten(0, (groups, -1)).transpose(0, 1).flatten(0, 1)
@@ -98,13 +100,13 @@ class MoCo(Method):
 
 
 class MoCoV2(MoCo):
-    """MoCo v2 (Chen et al., 2020): a projection with a hidden layer, and blurred views."""
+    """MoCo v2 (Chen et al., 2020): a projection with a hidden layer."""
 
     temperature = 0.2
 
     def head(self, inputs: int) -> HeadSpec:
         """One hidden layer as wide as the features."""
-        return HeadSpec("perceptron", inputs, self._contrast.projection, hidden=inputs)
+        return HeadSpec("perceptron", inputs, PROJECTION, hidden=inputs)
 
 
 def _groups(images: int, wanted: int) -> int:

@@ -20,6 +20,8 @@ from autonovel.models.net import Net
 class Pairs(JointObjective):
     """Pairwise pseudo-labels from ranking statistics, cross-entropy and consistency (eq. 5 of the paper)."""
 
+    INCREMENTAL_WEIGHT = 0.05
+    """Final weight of the loss of new images at the extended head, as in the paper."""
     RESTARTS = 3
     """Of k-means over the whole pile."""
     clusters: Tensor
@@ -39,8 +41,6 @@ class Pairs(JointObjective):
             )
         if not any((s.known_weight, s.pair_weight, s.consistency, s.incremental)):
             raise InputError("Every loss of joint training is switched off; leave at least one weight above 0.")
-        if s.pair_refresh < 1:
-            raise InputError(f"{option('joint.pair_refresh')} is {s.pair_refresh}; it must be at least 1.")
         if not -1 <= s.pair_threshold < 1:
             raise InputError(f"{option('joint.pair_threshold')} is {s.pair_threshold}; a cosine lies between -1 and 1.")
 
@@ -54,9 +54,9 @@ class Pairs(JointObjective):
             self.register_buffer("clusters", torch.full((self._n_images,), -1))
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
-        """Cluster the whole pile, if the rule asks for that and it is time."""
+        """Cluster the whole pile, if the rule asks for that."""
         super().start_epoch(net, look, epoch)
-        if self._clusters_pile and epoch % self.settings.pair_refresh == 0:
+        if self._clusters_pile:
             index, device = torch.nonzero(look.labels < 0).flatten(), self.clusters.device
             features = look.features(index).to(device)
 
@@ -89,7 +89,7 @@ class Pairs(JointObjective):
             if s.incremental:
                 guess = self._n_known + new_scores[0].argmax(1)
                 losses["incremental"] = (
-                    ramp * s.incremental_weight * cross_entropy(known_scores[0], guess, ~is_labelled)
+                    ramp * self.INCREMENTAL_WEIGHT * cross_entropy(known_scores[0], guess, ~is_labelled)
                 )
         if s.consistency:
             losses["consistency"] = ramp * s.consistency * agreement

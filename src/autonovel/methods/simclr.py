@@ -15,10 +15,10 @@ from autonovel.models.net import Net
 from autonovel.settings.limits import Limits, check_limits
 from autonovel.settings.recipe import Contrast
 
+PROJECTION = 128
+"""Outputs of the projection in which views are compared."""
 _LIMITS: Limits = (
-    ("projection", 1, math.inf, "be at least 1"),
     ("queue", 1, math.inf, "be at least 1"),
-    ("norm_groups", 1, math.inf, "be at least 1"),
     ("temperature", 0, math.inf, "be at least 0"),
     ("momentum", 0, 1, "lie between 0 and 1"),
 )
@@ -46,7 +46,7 @@ class SimCLR(Method):
 
     def prepare(self, net: Net) -> None:
         """Add a projection with one hidden layer."""
-        spec = HeadSpec("mlp", net.n_features, self._contrast.projection, hidden=net.n_features)
+        spec = HeadSpec("mlp", net.n_features, PROJECTION, hidden=net.n_features)
         net.add_head("pretext", spec)
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:

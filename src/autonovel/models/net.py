@@ -69,8 +69,6 @@ class Net(nn.Module):
         self.register_buffer("answering_head", torch.zeros((), dtype=torch.int64))
         self.precision = torch.float32
         """Of the matrix work inside the blocks and heads; what goes in and comes out is float32."""
-        self.sync_norm = self.settings.sync_norm
-        """Whether batch statistics are those of the whole batch where several processes share it."""
         self._n_frozen = 0
         self._share: Share | None = None
 
@@ -110,12 +108,13 @@ class Net(nn.Module):
     def divide(self, share: Share | None) -> None:
         """In training, let several processes take a part of each batch through the backbone; None: each for itself.
 
-        Features then come out for the whole batch, so heads and losses see what they would see in one process.
+        Batch statistics are those of the whole batch, and features come out for all of it, so heads and losses see what they
+        would see in one process.
         """
         self._share = share
         for layer in self.backbone.modules():
             if isinstance(layer, BatchNorm):
-                layer.share = share if self.sync_norm else None
+                layer.share = share
 
     def features(self, x: Tensor, views: int = 1) -> Tensor:
         """Images (n, c, h, w) in [0, 1] to features (n, d); several views of a batch follow each other in n."""

@@ -22,10 +22,8 @@ class Augment:
     """How an image is varied before the network sees it; every image of a batch is varied on its own."""
 
     crop: Crop = "zero"
-    """Where the crop comes from: a shift of the image padded with black (zero) or its mirror image (reflect), a part of
-    it scaled up (resized), or by chance a shift or a scaled part (mixed)."""
-    pad: int = 4
-    """The largest shift in pixels, for crop zero, reflect and mixed."""
+    """Where the crop comes from: a shift, by up to four pixels, of the image padded with black (zero) or its mirror image
+    (reflect), a part of it scaled up (resized), or by chance a shift or a scaled part (mixed)."""
     area: tuple[float, float] = (0.5, 1.0)
     """The share of the image that a scaled part covers, for crop resized and mixed."""
     redraw: bool = False
@@ -38,22 +36,16 @@ class Augment:
     zoom: float = 0.0
     """The largest change of size, as a share (0.15: from 85 % to 115 %)."""
     shift: float = 0.0
-    """The largest shift, as a share of the side; unlike pad it is not rounded to pixels."""
+    """The largest shift, as a share of the side; unlike that of a crop it is not rounded to pixels."""
     outside: Literal["black", "edge"] = "black"
-    """What rotate, zoom and shift show beyond the image: black, or its nearest pixel, for drawings on white paper. A shift by pad
-    alone is not concerned."""
+    """What rotate, zoom and shift show beyond the image: black, or its nearest pixel, for drawings on white paper. The shift of
+    a crop alone is not concerned."""
     jitter: float = 0.0
     """The strength of random brightness, contrast and saturation; the hue turns by a quarter of it."""
-    jitter_chance: float = 0.8
-    """How often jitter happens."""
     grey: float = 0.0
     """How often the colour is dropped."""
     solarise: float = 0.0
     """How often bright pixels are inverted."""
-    equalise: float = 0.0
-    """How often the brightness of each colour is spread evenly over its range."""
-    blur: float = 0.0
-    """How often an image is blurred, by a Gaussian of random width that reaches a twentieth of the side to each side."""
     cutout: float = 0.0
     """How often a square is covered with the image's mean colour."""
     cutout_side: float = 0.5
@@ -85,9 +77,6 @@ class Model:
     networks: int = 1
     """Networks that are trained one after the other, each from first weights of its own. With more than one, all heads of
     all of them answer together: clusters are matched and probabilities averaged. Takes that many times as long."""
-    sync_norm: bool = True
-    """Where several processes share a batch (torchrun): normalise by the statistics of the whole batch, which gives what one
-    process gives, or of each process's part, which sends less."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +87,10 @@ class Training:
     """Passes over the images of the stage; 0 leaves the stage out (pretrain, supervised) or takes what suits the data (joint)."""
     batch: int = 128
     """Images in a step (before views are made of them); 0 takes what suits the data (stages supervised and joint)."""
-    optimiser: Literal["sgd", "adam"] = "sgd"
-    """The rule that moves the weights."""
+    optimiser: Literal["sgd", "nesterov", "adam"] = "sgd"
+    """The rule that moves the weights: gradient descent with momentum 0.9, the same in Nesterov's form, or Adam."""
     lr: float = 0.1
     """The learning rate at its highest; 0 takes what suits the batch (stage joint)."""
-    momentum: float = 0.9
-    """Momentum of sgd."""
-    nesterov: bool = False
-    """Nesterov's form of momentum."""
     weight_decay: float = 1e-4
     """Pull of all trained weights towards zero."""
     schedule: Literal["steps", "cosine", "triangle"] = "steps"
@@ -148,14 +133,10 @@ class Contrast:
 
     temperature: float = 0.0
     """Divides the cosines before the softmax; 0 takes what was published (simclr 0.5, moco 0.07, moco-v2 0.2)."""
-    projection: int = 128
-    """Outputs of the projection in which views are compared."""
     queue: int = 4096
     """Earlier images that moco compares with; at least a batch."""
     momentum: float = 0.99
     """How slowly moco's second network follows the first; larger data sets take 0.999."""
-    norm_groups: int = 8
-    """Groups in which moco normalises a batch, so that a view is not recognised by the statistics it shares with its partner."""
     augment: Augment = Augment("resized", area=(0.2, 1.0), jitter=0.4, grey=0.2)
     """How images are varied, in place of the stage's own: these methods learn what strong variations leave as it is. Crops that
     lose the object hurt where it is small or stands beside others (SVHN): raise area."""
@@ -259,8 +240,6 @@ class JointContrast:
 
     temperature: float = 0.2
     """Divides the cosines before the softmax."""
-    projection: int = 128
-    """Outputs of the projection in which views are compared."""
     known_share: float = 0.5
     """How much of the loss of a labelled image is to find the others of its class; the rest is to find its own other view."""
     augment: Augment = Augment("resized", area=(0.4, 1.0), rotate=30.0, jitter=0.4, solarise=0.2)
@@ -296,8 +275,6 @@ class Joint(Training):
     """Size of the sets of largest features that rank and soft compare; soft needs more, about 15."""
     pair_threshold: float = 0.85
     """The cosine above which two images belong together, for cosine; below 0.6 it fails, and each data set has its best one."""
-    pair_refresh: int = 1
-    """Epochs until the whole pile is clustered again, for kmeans-all."""
     known_weight: float = 1.0
     """Weight of the cross-entropy on known images; 0 switches it off."""
     pair_weight: float = 1.0
@@ -308,8 +285,6 @@ class Joint(Training):
     """Epochs until consistency and the incremental loss have their full weight (pairs)."""
     incremental: bool = False
     """Extend the head of the known classes by the new ones and train it on both (pairs only; swap always does)."""
-    incremental_weight: float = 0.05
-    """Final weight of the loss of new images at the extended head."""
     known_per_batch: int = 0
     """Known images in each batch; 0 takes them as they come in one shuffled pass over all images."""
     swap: Swap = Swap()

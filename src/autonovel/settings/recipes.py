@@ -30,7 +30,13 @@ PRESETS = ("paper", "reference", "fast")
 # ---- How each pre-training is trained
 
 _ROTATION = Pretrain(
-    epochs=200, lr=0.1, nesterov=True, weight_decay=5e-4, milestones=(60, 120, 160), decay=0.2, augment=Augment("zero")
+    epochs=200,
+    optimiser="nesterov",
+    lr=0.1,
+    weight_decay=5e-4,
+    milestones=(60, 120, 160),
+    decay=0.2,
+    augment=Augment("zero"),
 )
 _SIMCLR = Pretrain(
     method="simclr",

@@ -114,8 +114,6 @@ def train(
                 assert step is not None
                 order = method.order(labels, *key, number)
                 losses = step.run_epoch(order, number, make_key(*key, number), on_step)
-                if not net.sync_norm:  # what is kept must not depend on the process that keeps it
-                    mode.world.average([b for name, b in net.named_buffers() if ".running_" in name])
                 if not all(np.isfinite(v).all() for v in losses.values()):
                     names = ", ".join(f"{name} = {value}" for name, value in losses.items())
                     stage = str(key[-1])

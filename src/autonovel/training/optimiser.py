@@ -15,6 +15,9 @@ from torch import Tensor
 
 from autonovel.settings.recipe import Training
 
+MOMENTUM = 0.9
+"""Of gradient descent."""
+
 
 class Optimiser(Protocol):
     """A rule with the weights it moves. Its tensors are changed in place only, so that they can be saved, restored and captured.
@@ -48,16 +51,15 @@ class SGD:
     def step(self) -> None:
         """Move every weight that has a gradient."""
         learning, gradients = _with_gradients(self.weights)
-        momentum = self._settings.momentum
         torch._fused_sgd_(
             [self.weights[i] for i in learning],
             gradients,
-            [self.memory["momentum_buffer"][i] for i in learning] if momentum else [],
+            [self.memory["momentum_buffer"][i] for i in learning],
             weight_decay=self._settings.weight_decay,
-            momentum=momentum,
+            momentum=MOMENTUM,
             lr=self.lr,
             dampening=0.0,
-            nesterov=self._settings.nesterov,
+            nesterov=self._settings.optimiser == "nesterov",
             maximize=False,
             is_first_step=False,
         )
@@ -122,9 +124,9 @@ class TorchOptim:
             self._optim = torch.optim.SGD(
                 rule.weights,
                 lr=self.lr,
-                momentum=settings.momentum,
+                momentum=MOMENTUM,
                 weight_decay=decay,
-                nesterov=settings.nesterov,
+                nesterov=settings.optimiser == "nesterov",
                 foreach=False,
             )
         for i, weight in enumerate(self.weights):  # what it would make on its first step, and then changes in place
