@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,24 @@ def test_a_second_call_computes_nothing(tmp_path: Path) -> None:
     assert Counting.images == 12
     assert np.array_equal(mixed[[0, 1, 5, 6]], first[[3, 4, 0, 1]])
     np.testing.assert_allclose(mixed, expected(tiny(), more), atol=1e-5)
+
+
+def test_weights_under_another_s_name_spoil_nothing(tmp_path: Path) -> None:
+    """A file of weights that has rotted, or that a stranger made, still says the name of the weights it once held."""
+    images = pictures(5)
+    honest, rotted, shifted = tiny(), tiny(), replace(tiny(), statistics=((0.1, 0.2, 0.3), (0.2, 0.3, 0.4)))
+    with torch.no_grad():
+        rotted.blocks[1].weight.view(torch.int32)[0, 0, 0, 0] ^= 1 << 30
+    for backbone in (rotted, shifted, honest):
+        found = features_of(backbone, images, device=CPU, cache=tmp_path)
+        np.testing.assert_allclose(found, expected(backbone, images), atol=1e-5)
+    assert Counting.images == 6 * len(images)  # each for itself, and once more to know what is right
+
+
+def test_the_name_of_the_weights_does_not_matter(tmp_path: Path) -> None:
+    features_of(tiny("file.safetensors"), pictures(5), device=CPU, cache=tmp_path)
+    features_of(tiny("renamed.safetensors"), pictures(5), device=CPU, cache=tmp_path)
+    assert Counting.images == 5
 
 
 def test_without_a_cache_nothing_is_kept() -> None:
@@ -331,7 +350,7 @@ def test_what_nobody_uses_for_a_month_is_removed(tmp_path: Path) -> None:
     assert old.stat().st_mtime > time.time() - 3600
     months_ago = time.time() - 31 * 86400
     os.utime(old, (months_ago, months_ago))
-    features_of(tiny("another"), pictures(1), device=CPU, cache=tmp_path)
+    features_of(tiny(weights=1), pictures(1), device=CPU, cache=tmp_path)
     assert not old.exists()
     assert other.exists()
 

@@ -44,7 +44,7 @@ class Backbone:
             to be taken from the data. Grey images become three channels where there are three values.
         side: pixels of the images it was trained on; 0: any.
         pretrained: whether it can already see.
-        identity: name and digest of the weights, for caches; empty where they are not loaded or random.
+        identity: what the weights are called; empty where they are not loaded or random.
         architecture: settings that give the same blocks with ``weights=False``, also where a file that was named is gone.
     """
 
@@ -76,8 +76,7 @@ def build_backbone(settings: Model, *, channels: int, size: int, weights: bool =
         weights: whether to load the weights of a pre-trained network; without, the caller loads others into it.
     """
     built = _builder(settings.backbone)(_Wanted(settings, channels, size, weights))
-    known = built.identity and weights
-    return replace(built, identity=f"{built.identity} {digest(built.blocks)}" if known else "")
+    return built if weights else replace(built, identity="")
 
 
 def check_name(name: str) -> None:
@@ -328,8 +327,8 @@ def _pretrained(name: str, blocks: Chain, n_features: int, statistics: Statistic
 
 
 def digest(blocks: nn.Module) -> str:
-    """Tells weights apart: a short digest of all parameters and buffers."""
-    summary = hashlib.blake2b(digest_size=8)
+    """Tells weights apart, whatever they are called: a digest of all parameters and buffers as they are in memory."""
+    summary = hashlib.sha256()
     for name, value in blocks.state_dict().items():
         summary.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
         summary.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())

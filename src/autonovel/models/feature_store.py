@@ -28,7 +28,7 @@ from autonovel.data.loader import as_tensor
 from autonovel.machine import cpu
 from autonovel.machine.prefetch import prefetch
 from autonovel.machine.transfer import Arriving, send
-from autonovel.models.backbones import Backbone
+from autonovel.models.backbones import Backbone, digest
 from autonovel.models.feature_files import DIGEST, Features, Store
 from autonovel.models.layers import Conv2d, Folds, Linear
 from autonovel.settings.recipe import Augment
@@ -150,8 +150,8 @@ def _kept(
     try:
         for chunk, digests in chunks:
             if store is None:
-                made = (backbone.identity, tuple(chunk.shape[1:3]), str(precision), views, augment if views else None)
-                store = Store(cache, repr(made), int(np.prod(shape)))
+                how = tuple(chunk.shape[1:3]), str(precision), views, augment if views else None
+                store = Store(cache, repr((*_made_by(backbone), *how)), int(np.prod(shape)))
             rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in begun}
             missing, some, found = list(rows), chunk, None
             if missing:
@@ -168,6 +168,12 @@ def _kept(
     finally:  # a computation that is stopped keeps what it has
         if store is not None:
             store.close()
+
+
+def _made_by(backbone: Backbone) -> tuple[object, ...]:
+    """What a feature depends on beside the image. A name proves nothing: the file that bears it may be rotted or a stranger's."""
+    model = backbone.architecture
+    return digest(backbone.blocks), backbone.statistics, model.backbone, model.width, model.shortcut
 
 
 class _UnderWay(NamedTuple):

@@ -59,7 +59,7 @@ class Net(nn.Module):
         self.settings = backbone.architecture if backbone.pretrained else settings or Model()
         self.pretrained = backbone.pretrained
         self.identity = backbone.identity
-        """Tells the weights of a pre-trained backbone that nothing has changed; empty for any other."""
+        """What a pre-trained backbone is called that nothing has changed; empty for any other."""
         self.heads = nn.ModuleDict()
         self.specs: dict[str, HeadSpec] = {}
         """How each head was made."""
