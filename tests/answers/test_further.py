@@ -3,6 +3,8 @@
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +98,34 @@ def ask(run: Run, made: Path, images: object, **options: object) -> list[Predict
 def answers(found: list[Predicted]) -> list[tuple[object, ...]]:
     """All but the names of the images and the last digits of probabilities."""
     return [(p.name, p.cluster, round(p.probability, 3), p.known, p.unlike) for p in found]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from autonovel.answers.predicted import Columns, writer_to
+from autonovel.base.errors import TrainingError
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+try:
+    with writer_to(Path(sys.argv[1])) as write:
+        for _ in range(3):
+            write(Columns(["a.png"] * 9000, ["heron"] * 9000, [1] * 9000, [0.5] * 9000, [False] * 9000, [True] * 9000))
+except TrainingError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("room", [0, 1000, 100_000])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path, ending: str, room: int) -> None:
+    room = room // 100 if ending == "parquet" else room
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path / f"found.{ending}", str(room)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"found.{ending} cannot be written (" in done.stdout
+    assert "make room" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_form_of_input_gets_the_same_answers(run: Run, made: Path) -> None:

@@ -3,6 +3,8 @@
 import csv
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -199,6 +201,36 @@ def test_the_last_copy_of_a_file_is_not_deleted(own: Run, tmp_path: Path, how: s
     assert files[gone.image].read_bytes() == content
     assert files[changed.image].read_bytes() == b"retouched by hand"
     assert sum(listing(out).values()) == len(own.predictions) + 1
+
+
+@pytest.mark.parametrize("left", [0, 100])
+@pytest.mark.parametrize("zeros", [0, 50])
+def test_what_a_dying_machine_left_of_a_picture_is_made_whole(own: Run, tmp_path: Path, left: int, zeros: int) -> None:
+    out = export(own, tmp_path / "sorted")
+    before = {path: path.read_bytes() for path in out.glob("*/*")}
+    first = min(before)
+    first.write_bytes(before[first][:left] + bytes(zeros))
+    export(own, out, overwrite=True)
+    assert {path: path.read_bytes() for path in out.glob("*/*")} == before
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from autonovel.machine.disk import whole
+with whole(Path(sys.argv[1]), lasting=False) as part:
+    part.touch()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_unfinished_files_of_a_killed_export_go(own: Run, tmp_path: Path) -> None:
+    out = export(own, tmp_path / "sorted")
+    before = listing(out)
+    subprocess.run([sys.executable, "-c", KILLED, out / "new 0" / "a.png"], check=False)
+    assert listing(out) != before
+    export(own, out, overwrite=True)
+    assert listing(out) == before
 
 
 def test_overwriting_replaces_the_export_and_nothing_else(run: Run, tmp_path: Path) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from autonovel.base.errors import InputError, option
-from autonovel.machine.disk import why_not_writable
+from autonovel.base.errors import InputError, TrainingError, option
+from autonovel.machine.disk import whole, why_not_writable
+from autonovel.runs.files import cannot_be_written, written
 
 Write = Callable[["Columns"], None]
 """Takes some answers, at least one."""
@@ -125,13 +125,23 @@ def writer_to(path: Path) -> AbstractContextManager[Write]:
 @contextmanager
 def _whole(path: Path, write: Callable[[Path], AbstractContextManager[Write]]) -> Iterator[Write]:
     """Written beside the file and put in its place at the end, so that half of it is never there."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    elsewhere: BaseException | None = None
     try:
-        with write(part) as add:
-            yield add
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        with whole(path) as part, write(part) as add:
+
+            def added(answers: Columns) -> None:
+                with written(path):
+                    add(answers)
+
+            try:
+                yield added
+            except BaseException as error:
+                elsewhere = error
+                raise
+    except OSError as error:
+        if isinstance(elsewhere, OSError):
+            raise elsewhere from None
+        raise (elsewhere or TrainingError(cannot_be_written(path, error))) from error
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from autonovel.base.errors import AutonovelWarning, InputError, option
 from autonovel.export.formats import Options, check_folder
 from autonovel.export.items import Item, items_of
 from autonovel.export.names import Namer, safe_name, shortened
-from autonovel.export.pictures import has_picture, picture, sheet_of, tell
+from autonovel.export.pictures import has_picture, sheet_of, tell, write_picture
 from autonovel.export.place import PLACE, device_of, is_full
+from autonovel.machine.disk import remove_cut_off
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:
@@ -107,14 +108,33 @@ def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[lis
 
 
 def _is_spare(to: Path, line: Listed) -> bool:
-    """Whether a file of an earlier export can be made again: it is a link or a picture, or the same as its source."""
+    """Whether a file of an earlier export can be made again: it is a link or a picture, or the same as its source.
+
+    The beginning of its source is what a machine that stopped left of it.
+    """
     file = to / line.file
     if file.is_symlink() or not line.source:
         return True
     try:
-        return filecmp.cmp(file, line.source)
+        return filecmp.cmp(file, line.source, shallow=False) or _is_beginning(file, Path(line.source))
     except OSError:  # the source is gone: the file was moved here, or is all that is left
         return False
+
+
+def _is_beginning(file: Path, whole: Path) -> bool:
+    """Whether a file holds the beginning of another one and nothing more, but for zeros in place of the rest."""
+    if file.stat().st_size > whole.stat().st_size:
+        return False
+    with file.open("rb") as mine, whole.open("rb") as theirs:
+        while part := mine.read(2**20):
+            if part != theirs.read(len(part)):
+                break
+        else:
+            return True
+        theirs.seek(mine.tell() - len(part))
+        return theirs.read(len(part)).startswith(part.rstrip(b"\0")) and not any(
+            rest.strip(b"\0") for rest in iter(lambda: mine.read(2**20), b"")
+        )
 
 
 def _explained(problems: Sequence[Unplaceable], kept: Sequence[Listed]) -> list[Unplaceable]:
@@ -186,13 +206,14 @@ def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list
     problems = []
     for folder in dict.fromkeys(os.path.dirname(placed.file) for placed in plan):
         (to / folder).mkdir(exist_ok=True)
+        remove_cut_off(to / folder)
     for placed in sorted(plan, key=lambda placed: sheet_of(run, placed.item)):
         target, item = to / placed.file, placed.item
         try:
             if item.source:
                 PLACE[options.how](Path(item.source), target)
             else:
-                picture(run, item.row).save(target)
+                write_picture(run, item.row, target)
         except OSError as error:
             if is_full(error):
                 raise

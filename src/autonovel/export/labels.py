@@ -14,7 +14,7 @@ from autonovel.base.errors import InputError
 from autonovel.export.formats import Options, check_file, check_folder
 from autonovel.export.items import Item, classes_of, items_of
 from autonovel.export.names import Namer, safe_name
-from autonovel.export.pictures import has_picture, picture, sheet_of, tell
+from autonovel.export.pictures import has_picture, sheet_of, tell, write_picture
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:
@@ -142,6 +142,6 @@ def _files_of(run: Run, items: Sequence[Item], to: Path) -> list[Path]:
     found = [Path(i.source) if i.source else folder / namer.give(safe_name(i.image, 100) + ".png") for i in items]
     for item, file in sorted(zip(items, found, strict=True), key=lambda pair: sheet_of(run, pair[0])):
         if not item.source:
-            picture(run, item.row).save(file)
+            write_picture(run, item.row, file)
     tell(len(pictures))
     return found

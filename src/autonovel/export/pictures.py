@@ -6,8 +6,11 @@ import warnings
 from typing import TYPE_CHECKING
 
 from autonovel.base.errors import AutonovelWarning
+from autonovel.machine.disk import whole
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from PIL.Image import Image
 
     from autonovel.export.items import Item
@@ -42,6 +45,12 @@ def picture(run: Run, row: int) -> Image:
     inside = thumbnails.image(row).crop((left, top, left + shown[0], top + shown[1]))
     # small images were enlarged by a whole number: the mean of such a block takes back most of what JPEG changed
     return inside.resize((width, height), Image.Resampling.BOX) if factor > 1 else inside
+
+
+def write_picture(run: Run, row: int, target: Path) -> None:
+    """Write the thumbnail as PNG; it is there whole or not at all."""
+    with whole(target, lasting=False) as part:
+        picture(run, row).save(part, "PNG")
 
 
 def tell(count: int) -> None:

@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from autonovel.machine.disk import whole
+
 
 def device_of(path: Path) -> int:
     """The file system that a path is or will be on."""
@@ -19,13 +21,10 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a file with its dates; a copy that fails leaves nothing behind."""
-    try:
-        shutil.copy2(source, target)
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
+def copy(source: Path, target: Path, *, lasting: bool = False) -> None:
+    """Copy a file with its dates; it is there whole or not at all."""
+    with whole(target, lasting=lasting) as part:
+        shutil.copy2(source, part)
 
 
 def link(source: Path, target: Path) -> None:
@@ -49,9 +48,7 @@ def move(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        copy(source, target)
-        with target.open("rb") as file:
-            os.fsync(file.fileno())
+        copy(source, target, lasting=True)
         source.unlink()
 
 

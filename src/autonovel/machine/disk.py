@@ -1,10 +1,102 @@
-"""Whether a folder can be written, asked before the work that would end there."""
+"""Files that appear whole or not at all, and whether a folder can be written, asked before the work that would end there."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import re
+import socket
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
+
+CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}", re.DOTALL)
+"""What a process that was killed while it wrote leaves behind: files under our own names for them, and under safetensors'."""
+
+_LONGEST = 150
+"""Bytes of a name that are kept in the name of its unfinished file; file systems take 255."""
+
+
+@contextmanager
+def whole(target: Path, *, lasting: bool = True) -> Iterator[Path]:
+    """A path to write to; the file moves to its place when it is complete.
+
+    Args:
+        target: the file to be.
+        lasting: it is on the disk before it takes its place, and the folder knows it before this returns, so that it is there
+            if the machine stops; and what killed processes left of such files goes. Of many files that can be made again,
+            that would take longer than to write them.
+    """
+    name = target.name
+    if len(os.fsencode(name)) > _LONGEST:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    part = target.with_name(f".{name}.{_machine()}-{os.getpid()}.part")
+    if lasting:
+        remove_cut_off(target.parent, name)
+    try:
+        yield part
+        if lasting:
+            _sync(part)
+        os.replace(part, target)
+        if lasting:
+            sync_folder(target.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            part.unlink()
+
+
+def remove_cut_off(folder: Path, name: str = "") -> None:
+    """Remove what processes of this machine left unfinished in a folder when they were killed; of one file, or of any."""
+    if os.name != "posix":  # elsewhere one cannot ask for a process without doing something to it
+        return
+    ours = re.compile(rf"\.+{re.escape(name) if name else '.+'}\.{_machine()}-([0-9]+)\.part(\.\w+)?", re.DOTALL)
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            found = ours.fullmatch(entry.name) if entry.name.startswith(".") else None
+            if found and not _lives(int(found[1])):
+                with suppress(OSError):
+                    os.unlink(entry.path)
+
+
+@lru_cache(1)
+def _machine() -> str:
+    """Tells machines apart that share a disk."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Keep the names in a folder too, should the machine stop now."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some network disks do not know the wish
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def nearest_there_is(path: Path) -> Path:

@@ -6,7 +6,6 @@ import csv
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import InputError, TrainingError, option
+from autonovel.machine.disk import CUT_OFF, whole
 from autonovel.runs.upgrade import upgraded_recipe
 
 FORMAT = 2
@@ -29,9 +29,6 @@ CHECKSUMS = {
     "data.labelled": "labelled images differ",
 }
 """What to say where these entries of config.json differ, whose values tell a person nothing."""
-
-_CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}")
-"""What a process that was killed while it wrote leaves behind: files under our own name for them, and under safetensors'."""
 
 
 class RunFiles:
@@ -144,7 +141,7 @@ class RunFiles:
                 self._refuse_other(config, defaults or {})
             # a run that ended before its first file was written leaves the folder of its lock
             elif self.path.exists() and any(
-                entry.name != "state" and not _CUT_OFF.fullmatch(entry.name) for entry in self.path.iterdir()
+                entry.name != "state" and not CUT_OFF.fullmatch(entry.name) for entry in self.path.iterdir()
             ):
                 raise InputError(
                     f"The folder {self.path} is not empty and holds no run; choose another {option('out')}."
@@ -163,7 +160,7 @@ class RunFiles:
                     f"Another process is working in {self.path}; wait for it or choose another {option('out')}."
                 )
             for entry in (*self.path.iterdir(), *state.iterdir()):
-                if _CUT_OFF.fullmatch(entry.name):
+                if CUT_OFF.fullmatch(entry.name) and (entry.is_symlink() or entry.is_file()):
                     entry.unlink()
             if not self.exists:
                 self.write_json("config.json", {"format": FORMAT, **config})
@@ -191,14 +188,10 @@ class RunFiles:
     def whole(self, name: str) -> Iterator[Path]:
         """A path to write to; the file moves to its place when it is complete."""
         target = self.path / name
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
         with written(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with whole(target) as part:
                 yield part
-                os.replace(part, target)
-            finally:
-                part.unlink(missing_ok=True)
 
 
 def check_format(run: RunFiles) -> None:
@@ -241,7 +234,7 @@ def written(path: Path) -> Iterator[Path]:
 
 def cannot_be_written(path: object, error: OSError) -> str:
     """What to say of a file that was to be written."""
-    why = error.strerror or error
+    why = error.strerror or " ".join(str(error).split())[:200]
     return f"{path} cannot be written ({why}); make room for it or allow writing, and give the same command again."
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.base.errors import InputError, TrainingError
+from autonovel.machine.disk import sync_folder
 from autonovel.runs.files import lock
 
 JOURNAL = "edits.jsonl"
@@ -65,7 +66,7 @@ def open_journal(path: Path) -> Iterator[OpenJournal]:
             file = stack.enter_context(io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+"))
             lock(file, wait=True)
             if is_new:
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
             journal = OpenJournal(path, file)
         yield journal
 
@@ -98,14 +99,3 @@ def _parse(content: bytes, path: Path) -> tuple[list[Entry], int]:
         entries.append(entry)
         end += len(line)
     return entries, end
-
-
-def _sync_folder(path: Path) -> None:
-    """Keep the name of a new file too, should the machine stop now."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
