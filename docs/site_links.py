@@ -1,8 +1,8 @@
 """A hook of mkdocs: pages link to files of the repository, which the site gets too, below project/.
 
-On the pages, links are relative paths within the repository (``../results/cifar.jsonl``, ``docs/data.md`` in the README), so that
-they work wherever the repository is read. The site has the documentation at its root: files from outside of docs/ that a page
-links to are added as project/..., and links are bent accordingly.
+On the pages, links are relative paths within the repository (``../lab/rows/cifar.jsonl``, ``docs/data.md`` in the README), so
+that they work wherever the repository is read. The site has the documentation at its root: files from outside of docs/ that a
+page links to are added as project/..., and links are bent accordingly.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 from autonovel.settings.recipes import get_recipe, with_fields
 from tests.small_data import write_small_cifar100
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 import tune_cluster
 
 from autonovel.data.benchmarks.splits import load_benchmark

@@ -10,7 +10,7 @@ import torch
 
 from autonovel.settings.resolve import packaged_network
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 import features
 
 

@@ -10,7 +10,7 @@ import pytest
 from autonovel.data.benchmarks.splits import load_benchmark
 from tests.small_data import write_small_omniglot
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 import tune_omniglot
 
 

@@ -10,7 +10,7 @@ import pytest
 from autonovel.settings.recipes import get_recipe
 from tests.small_data import class_images
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 import scratch
 
 LABELS = np.repeat([7, 2, 9, 4], 8)

@@ -13,7 +13,7 @@ from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.runs.folder import load
 from autonovel.runs.merging import read_merging
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 import swap
 from common import combinations
 

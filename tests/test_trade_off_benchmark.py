@@ -10,7 +10,7 @@ import torch
 
 from autonovel.maths.metrics import joint_scores
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 import cifar
 import trade_off
 

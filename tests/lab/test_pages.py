@@ -1,0 +1,120 @@
+"""The tables of evidence say what lab/rows holds."""
+
+import json
+import math
+from pathlib import Path
+
+import pages
+import pytest
+
+from autonovel.settings.recipes import get_recipe, with_fields
+from tests.lab.conftest import Script
+
+
+@pytest.mark.parametrize("page", sorted((pages.ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_the_page_is_current(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert pages.render(text) == text, "run python lab/pages.py"
+
+
+def test_the_text_around_a_table_stays(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"recipe": "best", "acc_new": 0.5}) + "\n\n")
+    (tmp_path / "page.md").write_text("before\n<!-- table: a -->\nold\n<!-- end -->\nafter\n")
+    done = script("pages.py", "--rows", tmp_path, tmp_path / "page.md")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "page.md").read_text()
+    assert text.startswith("before\n<!-- table: a -->\n\n| run |")
+    assert text.endswith("\n\n<!-- end -->\nafter\n")
+    assert "old\n" not in text
+    assert "| `best` | 50.0 | 1 |" in text
+
+
+def test_a_table_without_an_end_or_of_another_name_is_refused(script: Script, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: cifar -->\n")
+    done = script("pages.py", page)
+    assert (done.returncode, "has no end" in done.stderr) == (1, True)
+    page.write_text("<!-- table: sifar -->\n<!-- end -->\n")
+    done = script("pages.py", page)
+    assert (done.returncode, "There is no table 'sifar'; take choices, pairs" in done.stderr) == (1, True)
+
+
+def test_seeds_of_one_run_are_one_row() -> None:
+    run = {"benchmark": "cifar10", "recipe": "best", "preset": "fast", "commit": "abc", "device": "cuda: X"}
+    rows = [
+        run | {"seed": s, "run": f"fast-seed{s}", "acc_new": a, "wall_seconds": 10} for s, a in enumerate([0.9, 0.94])
+    ]
+    rows.append(run | {"seed": 0, "run": "fast-seed0", "acc_new": 0.5, "commit": "def"})
+    rows.append(run | {"seed": 2, "run": "fast-seed2", "acc_new": 0.6, "changed": ["joint.epochs=7"]})
+    lines = pages.runs_table(rows).splitlines()[2:]
+    deviation = 100 * math.sqrt((0.02**2 + 0.02**2) / (2 - 1))
+    assert len(lines) == 3
+    assert f"| 92.0 ± {deviation:.1f} | 2 |" in lines[0]
+    assert "| 10 ± 0 | X | abc |" in lines[0]
+    assert "| 50.0 | 1 |" in lines[1]
+    assert "with `joint.epochs=7`" in lines[2]
+
+
+def test_the_kindest_rule_that_all_have_is_shown_and_named() -> None:
+    run = {"recipe": "best", "acc_new": 0.5}
+    fixed, both = {"old": 0.1, "new": 0.2, "all": 0.3}, {"old": 0.4, "new": 0.5, "all": 0.6}
+    assert "| 40.0 / 50.0 / 60.0 |" in pages.runs_table([run | {"test": {"fixed": fixed, "separate": both}}])
+    assert "| 10.0 / 20.0 / 30.0 (fixed) |" in pages.runs_table([run | {"pile": {"fixed": fixed}}])
+    assert "| – |" in pages.runs_table([run | {"test": None}])
+
+
+def test_errors_of_an_estimate_are_counted_by_hand() -> None:
+    found = [(8, [6, 9], 9), (4, None, 6), (3, [3, 3], 5)]
+    rows = [{"n_true": t, "estimates": {"tree": {"n_new": n, "interval": i}}} for n, i, t in found]
+    assert "| `tree` | 3 | 1.67 | 1 of 2 |" in pages.estimates_table(rows)
+
+
+def test_alphabets_with_the_same_settings_are_one_table_until_one_repeats() -> None:
+    row = {"acc_true": 0.9, "acc_estimated": 0.8, "estimator": "text", "seed": 0, "device": "X", "commit": "abc"}
+    row |= {"n_true": 5, "estimates": {"text": {"n_new": 3, "interval": [2, 6]}}, "epochs": [1, 1, 1]}
+    long = row | {"kmeans": {"pretrain": 0.7, "supervised": 0.6}}
+    short = row | {"kmeans": {"pretrain": 0.8}, "epochs": [1, 0, 1], "acc_estimated": None}
+    rows = [long | {"alphabet": "A"}, short | {"alphabet": "A"}, long | {"alphabet": "B", "commit": "def"}]
+    rows += [
+        long | {"alphabet": "B", "commit": "ghi", "acc_true": 0.5},
+        short | {"alphabet": "B", "acc_estimated": 0.7},
+    ]
+    first, again, last = pages.alphabets_table(rows).split(" alphabets, seed 0, X, commit ")[1:]
+    assert first.startswith("abc, def;")
+    assert "| k-means after `supervised` | 60.0 ± 0.0 |" in first
+    assert "| `text` | 2 | 2.00 | 2 of 2 |" in first
+    assert again.startswith("ghi;")
+    assert "| true number given | 50.0 |" in again
+    assert "supervised" not in last
+    assert "| number estimated (`text`), 1 alphabets | 70.0 |" in last
+
+
+def test_rows_that_share_their_conditions_share_a_line() -> None:
+    rows = [{"recipe": "best", "note": "shared", "commit": "abc", "run": f"run-{letter}"} for letter in "abcd"]
+    assert pages.notes(rows) == "- 4 rows, abc: shared"
+    assert pages.notes(rows[:2]).count("run-") == 2
+    assert pages.notes([*rows, rows[0] | {"note": "alone"}]).splitlines()[1].endswith("abc: alone")
+
+
+def test_a_study_stands_beside_the_paper_and_says_what_is_missing() -> None:
+    row = {"table": "depth", "row": "all", "preset": "fast", "commit": "abc", "device": "cuda: X"}
+    seeds = [row | {"seed": s, "acc_new": acc, "seconds": {"joint": 5, "total": 9}} for s, acc in enumerate((0.8, 0.9))]
+    lines = pages.measured("depth", [*seeds, seeds[0] | {"commit": "def", "acc_new": 0.5}]).splitlines()
+    assert "| `all` | 88.9 | 85.0 ± 7.1 | 2 | 5 ± 0 |" in lines
+    assert "| `all` | 88.9 | 50.0 | 1 | 5 |" in lines
+    assert "| `heads` | 39.9 | – | 0 | – |" in lines
+    assert "preset `fast` on X, commit abc; preset `fast` on X, commit def. Not measured here yet: `heads`" in lines[-1]
+
+
+def test_the_papers_figures_are_those_of_its_tables() -> None:
+    studies = pages.STUDIES
+    assert studies["pairs"].paper == {
+        "rank": 90.4, "soft-5": 62.2, "soft-15": 89.7, "cosine": 90.1, "nearest": 90.2, "kmeans-batch": 42.9,
+        "kmeans-all": 62.2,
+    }  # fmt: skip
+    for name, study in studies.items():
+        recipe = get_recipe(*study.recipe.split(":"))
+        assert all(with_fields(recipe, fields) for fields in study.rows.values())
+        assert study.paper.keys() <= study.rows.keys()
+        if name.startswith("depth"):  # the same run stands in two tables
+            assert study.paper["layer4"] == studies["pretraining"].paper[name.partition("-")[2] or "rotation"]
