@@ -137,3 +137,24 @@ def balanced_targets(
             q = q * prior.unsqueeze(-2)
         q = q / q.sum(2, keepdim=True).clamp(min=tiny)
     return q
+
+
+def kcl_loss(probabilities: Tensor, same: Tensor, mask: Tensor, *, margin: float = 2.0) -> Tensor:
+    """Divergence of pairs that belong together, and its distance to a margin for the others (KCL, Hsu et al., 2018).
+
+    Over all ordered pairs of masked rows: KL(i || j) where they belong together, max(0, margin - KL(i || j)) elsewhere. The
+    first of the two is the target and gets no gradient; both orders occur, so both sides learn. Not the loss of MCL, which is
+    :func:`pair_loss` with one view.
+
+    Args:
+        probabilities: class probabilities (n, c).
+        same: pair labels (n, n) in [0, 1].
+        mask: bool (n,), the unlabelled rows.
+        margin: how far apart images of different classes are pushed.
+    """
+    p = probabilities + 1e-7
+    target = p.detach()
+    divergence = (target * target.log()).sum(1, keepdim=True) - target @ p.log().T
+    loss = same * divergence + (1 - same) * F.relu(margin - divergence)
+    pairs = (mask[:, None] & mask[None, :]).to(loss.dtype)
+    return (loss * pairs).sum() / pairs.sum().clamp(min=1.0)
