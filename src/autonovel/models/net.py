@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from autonovel.base.errors import InputError, option
 from autonovel.data.augment import to_float
 from autonovel.machine.processes import Share
-from autonovel.models.backbones import NAMED, Backbone, build_backbone
+from autonovel.models.backbones import Backbone, are_ours, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, pass_through
@@ -291,7 +291,7 @@ def build(settings: Model, *, channels: int, size: int, weights: bool = True) ->
 def from_weights(description: dict[str, Any], state: dict[str, Tensor]) -> Net:
     """A network of the shape that :meth:`Net.describe` tells, with these weights."""
     # our own networks are made of nothing but what is loaded, so no first weights are drawn for them
-    with _Undrawn() if description["model"]["backbone"] in NAMED else nullcontext():
+    with _Undrawn() if are_ours(description["model"]["backbone"]) else nullcontext():
         net = from_description(description)
     net.load_state_dict(state, assign=True)
     return net

@@ -170,7 +170,8 @@ def _contrasts(recipe: Recipe) -> bool:
 
 def is_pretrained(backbone: str) -> bool:
     """Whether a backbone of this name comes with weights."""
-    return backbone == PACKAGED or ":" in backbone or backbone.endswith(".safetensors")
+    packaged = backbone.startswith("efficientnet-")
+    return packaged or ":" in backbone or "+" in backbone or backbone.endswith(".safetensors")
 
 
 def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
