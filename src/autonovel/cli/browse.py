@@ -20,6 +20,8 @@ class Browse(Verb):
     """The port of the page; 0 takes a free one."""
     open: bool = True
     """Open the page in the browser."""
+    read_only: bool = False
+    """Look only: changes are refused."""
 
     def do(self) -> None:
         """Serve the page until Ctrl-C."""
@@ -27,4 +29,4 @@ class Browse(Verb):
         from autonovel.runs.folder import load
 
         with suppress(KeyboardInterrupt):  # this is how one leaves
-            serve(load(self.run), port=self.port, open_page=self.open)
+            serve(load(self.run), port=self.port, open_page=self.open, read_only=self.read_only)

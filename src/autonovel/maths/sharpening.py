@@ -47,6 +47,6 @@ def unbiased(average: Tensor, momentum: float, steps: int) -> Tensor:
 def principal_axes(features: Tensor, dimensions: int) -> Tensor:
     """Features (n, d) along their strongest axes, (n, dimensions); not whitened. Of fewer axes there are as many as there are."""
     centred = (features - features.mean(0)).double()
-    values, vectors = torch.linalg.eigh(centred.T @ centred)
+    _, vectors = torch.linalg.eigh(centred.T @ centred)
     axes = vectors.flip(1)[:, :dimensions]
     return (centred @ axes).to(features.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,26 +22,46 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+_ENTRANCE = "/open/"
+
 
 class Guard:
-    """Refuses requests for another host, from another page, or without the token; adds strict headers to every answer.
+    """Refuses requests for another host, from another page, or of a stranger; adds strict headers to every answer.
 
     A page on the web can make a browser send requests to this machine, under a name of its own that leads here: the Host
-    and Origin headers give it away. Another user of the machine can reach the port: he has no token.
+    and Origin headers give it away. Another user of the machine can reach the port: he has no token. A token opens the page
+    once and is worth nothing afterwards, wherever it was written down; the browser keeps another secret as a cookie.
+
+    Args:
+        app: what is guarded.
+        port: where it is reached.
+        on_spent: is called when a token is shown that opened the page before.
     """
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
+    def __init__(self, app: ASGIApp, port: int, on_spent: Callable[[], None] = lambda: None) -> None:
         self._app = app
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self.token = secrets.token_urlsafe(32)
+        self._on_spent = on_spent
+        self._secret = secrets.token_urlsafe(32)
+        self._unused: dict[bytes, bool] = {}
         self.cookie = f"autonovel-{port}"  # browsers share cookies between the ports of a host
+
+    def entrance(self) -> str:
+        """A path that opens the page, once."""
+        token = secrets.token_urlsafe(32)
+        self._unused[token.encode()] = True
+        return f"{_ENTRANCE}{token}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer with 403."""
         if scope["type"] != "http":
             return  # no other protocol is spoken
         headers = Headers(scope=scope)
-        entered = secrets.compare_digest(scope["path"].encode(), f"/open/{self.token}".encode())
+        token = self._token_in(scope["path"])
+        why = self._refusal(scope["method"], headers) or self._refusal_of_strangers(scope["method"], headers, token)
+        entered = why is None and token is not None
+        if token is not None and entered:
+            self._unused[token] = False
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -49,19 +70,18 @@ class Guard:
                     answer[name] = value
                 answer.setdefault("Cache-Control", "no-store")
                 if entered:
-                    answer["Set-Cookie"] = f"{self.cookie}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+                    answer["Set-Cookie"] = f"{self.cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/"
             await send(message)
 
-        why = self._refusal(scope["method"], headers, entered)
         if why is not None:
             await JSONResponse({"message": why}, status_code=403)(scope, receive, send_guarded)
             return
-        if entered:
+        if scope["path"].startswith(_ENTRANCE):
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._app(scope, receive, send_guarded)
 
-    def _refusal(self, method: str, headers: Headers, entered: bool) -> str | None:
-        """Why a request is refused; None where it is not."""
+    def _refusal(self, method: str, headers: Headers) -> str | None:
+        """Why a request is refused whoever sends it; None where it is not."""
         host = headers.get("host", "")
         if host not in self._hosts:
             return "This server answers to 127.0.0.1 and localhost only."
@@ -70,11 +90,30 @@ class Guard:
             return "Changes are taken from the page itself only."
         if origin is not None and origin != f"http://{host}":
             return "Requests of other pages are refused."
-        if not entered and not secrets.compare_digest(self._sent_token(headers), self.token.encode()):
-            return "Open the address that autonovel printed when it started."
         return None
 
-    def _sent_token(self, headers: Headers) -> bytes:
+    def _refusal_of_strangers(self, method: str, headers: Headers, token: bytes | None) -> str | None:
+        """Why a request is refused of one who has neither the cookie nor a token that is still good."""
+        if secrets.compare_digest(self._sent_cookie(headers), self._secret.encode()):
+            return None
+        if token is None:
+            return "Open the address that autonovel printed when it started."
+        if not self._unused[token]:
+            self._on_spent()
+            return "This address has been used, and it opens the page once; autonovel has just printed another one."
+        # what only looks ahead must not use up the token
+        if method != "GET" or "prefetch" in headers.get("sec-purpose", headers.get("purpose", "")):
+            return "This address opens the page in a browser, once."
+        return None
+
+    def _token_in(self, path: str) -> bytes | None:
+        """The token of the path, if it is one that was given out."""
+        if not path.startswith(_ENTRANCE):
+            return None
+        sent = path.removeprefix(_ENTRANCE).encode("utf-8", "replace")
+        return next((token for token in self._unused if secrets.compare_digest(sent, token)), None)
+
+    def _sent_cookie(self, headers: Headers) -> bytes:
         try:
             found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
@@ -21,6 +24,7 @@ from starlette.staticfiles import StaticFiles
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.base.screen import say
 from autonovel.report.clusters import Order
+from autonovel.report.connections import impatient_protocol
 from autonovel.report.guard import Guard
 from autonovel.report.pages import render
 from autonovel.report.session import Session
@@ -40,26 +44,39 @@ CHANGED_ELSEWHERE = (
 class Site:
     """The server of a run's page; it listens as soon as it is made.
 
-    Attributes:
-        url: the address to open, with the token.
+    Args:
+        run: a finished run.
+        port: where to listen; 0 takes a free one.
+        read_only: whether changes are refused.
     """
 
-    def __init__(self, run: Run, port: int = 0) -> None:
+    def __init__(self, run: Run, port: int = 0, *, read_only: bool = False) -> None:
         import uvicorn
 
         session = Session(run)
         self._socket = _listen(port)
-        port = self._socket.getsockname()[1]
-        guard = Guard(make_app(session), port)
-        self.url = f"http://127.0.0.1:{port}/open/{guard.token}"
+        self._address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        app = make_app(session, read_only=read_only)
+        self._guard = Guard(app, self._socket.getsockname()[1], lambda: say(f"{run.path} is open at {self.url}"))
         config = uvicorn.Config(
-            guard, log_level="critical", lifespan="off", loop="asyncio", http="h11", ws="none", server_header=False
+            self._guard,
+            log_level="critical",
+            lifespan="off",
+            loop="asyncio",
+            http=impatient_protocol(),
+            ws="none",
+            server_header=False,
         )
         config.timeout_graceful_shutdown = 2
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
         # read the folder while the browser opens; what cannot be read is said when the page asks for it
         threading.Thread(target=_answered(lambda: JSONResponse(session.state())), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """An address that opens the page once, another one each time."""
+        return self._address + self._guard.entrance()
 
     def run(self) -> None:
         """Serve until interrupted."""
@@ -77,22 +94,36 @@ class Site:
             self._thread.join(timeout=10)
 
 
-def serve(run: Run, *, port: int = 0, open_page: bool = True) -> None:
+def serve(run: Run, *, port: int = 0, open_page: bool = True, read_only: bool = False) -> None:
     """Show a run as a web page, to look at its clusters and to name and correct them, until Ctrl-C.
 
     Args:
         run: a finished run.
         port: where to listen; 0 takes a free one.
         open_page: whether to open a browser.
+        read_only: whether changes are refused.
     """
-    site = Site(run, port)
-    say(f"{run.path} is open at {site.url} (stop with Ctrl-C)")
-    if open_page:
-        import webbrowser
+    site = Site(run, port, read_only=read_only)
+    say(f"{run.path} is open at {site.url} (works once; stop with Ctrl-C)")
+    with _way_in(site.url) if open_page else nullcontext() as file:
+        if file is not None:
+            import webbrowser
 
-        threading.Thread(target=webbrowser.open, args=(site.url,), daemon=True).start()
-    with suppress(KeyboardInterrupt):  # how a person ends it
-        site.run()
+            threading.Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
+        with suppress(KeyboardInterrupt):  # how a person ends it
+            site.run()
+
+
+@contextmanager
+def _way_in(url: str) -> Iterator[Path]:
+    """A file that leads a browser to an address: everybody on the machine can see what a program is started with."""
+    with tempfile.TemporaryDirectory(prefix="autonovel-") as folder:  # nobody else may look into it
+        file = Path(folder) / "open.html"
+        file.write_text(
+            f'<!DOCTYPE html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">Open the run</a>\n'
+        )
+        yield file
 
 
 def _listen(port: int) -> socket.socket:
@@ -110,8 +141,8 @@ def _listen(port: int) -> socket.socket:
 class _Answers:
     """What the server answers to each address."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, read_only: bool) -> None:
+        self._session, self._read_only = session, read_only
 
     def page(self, request: Request) -> Response:
         path = self._session.run.path.resolve()
@@ -131,7 +162,7 @@ class _Answers:
         return JSONResponse(self._session.images_of(number, order))  # type: ignore[arg-type]
 
     def image(self, request: Request) -> Response:
-        return JSONResponse(self._session.image(request.path_params["row"]))
+        return JSONResponse(self._session.image(_signed(request.path_params["row"])))
 
     def search(self, request: Request) -> Response:
         return JSONResponse(self._session.search(request.query_params.get("text", "")))
@@ -140,16 +171,22 @@ class _Answers:
         return Response(self._session.map(), media_type="application/octet-stream")
 
     def sheet(self, request: Request) -> Response:
-        return _jpeg(self._session.sheet(request.path_params["number"]))
+        return _jpeg(self._session.sheet(_signed(request.path_params["number"])))
 
     def picture(self, request: Request) -> Response:
-        return _jpeg(self._session.picture(request.path_params["row"]))
+        return _jpeg(self._session.picture(_signed(request.path_params["row"])))
 
     def table(self, request: Request) -> Response:
         saved = {"Content-Disposition": 'attachment; filename="classes.csv"'}
-        return StreamingResponse(self._session.table(), media_type="text/csv; charset=utf-8", headers=saved)
+        lines = self._session.table()
+        first = next(lines)  # now, while there is still time to say that there is none
+        return StreamingResponse(chain([first], lines), media_type="text/csv; charset=utf-8", headers=saved)
 
     async def edit(self, request: Request) -> Response:
+        if self._read_only:
+            return JSONResponse(
+                {"message": "This page is open for reading only; nothing was changed."}, status_code=403
+            )
         wish = await _body(request)
 
         def change() -> Response:
@@ -159,25 +196,25 @@ class _Answers:
         return await run_in_threadpool(_answered(change))
 
 
-def make_app(session: Session) -> Starlette:
+def make_app(session: Session, *, read_only: bool = False) -> Starlette:
     """The pages and answers of a session, without any protection: :class:`Guard` goes around it."""
 
     def get(path: str, answer: Callable[[Request], Response]) -> Route:
         return Route(path, lambda request: _answered(lambda: answer(request))(), methods=["GET"])
 
-    answers = _Answers(session)
+    answers = _Answers(session, read_only)
     return Starlette(
         routes=[
             get("/", answers.page),
             get("/api/run", answers.state),
             get("/api/cells", answers.cells),
-            get("/api/clusters/{number:str}", answers.cluster),
-            get("/api/images/{row:int}", answers.image),
+            get("/api/clusters/{number}", answers.cluster),
+            get("/api/images/{row}", answers.image),
             get("/api/search", answers.search),
             get("/api/map", answers.map),
             get("/api/export.csv", answers.table),
-            get("/sheets/{version:str}/{number:int}.jpg", answers.sheet),
-            get("/pictures/{version:str}/{row:int}.jpg", answers.picture),
+            get("/sheets/{version}/{number}.jpg", answers.sheet),
+            get("/pictures/{version}/{row}.jpg", answers.picture),
             Route("/api/edit", answers.edit, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
@@ -196,6 +233,11 @@ def _answered(answer: Callable[[], Response]) -> Callable[[], Response]:
             return JSONResponse({"message": str(error)}, status_code=400)
         except TrainingError as error:
             return JSONResponse({"message": str(error)}, status_code=500)
+        except OSError as error:
+            why = error.strerror or error
+            return JSONResponse(
+                {"message": f"A file of the run cannot be read ({why}); look at its folder."}, status_code=500
+            )
         except KeyError:
             return JSONResponse({"message": "There is no such thing in this run."}, status_code=404)
 
@@ -212,17 +254,16 @@ async def _body(request: Request) -> dict[str, Any]:
         parts.append(part)
     try:
         wish = json.loads(b"".join(parts))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return wish if isinstance(wish, dict) else {}
 
 
 def _signed(text: str) -> int:
-    """A number of a cluster, which is negative for a known class."""
-    try:
-        return int(text)
-    except ValueError:
-        raise KeyError(text) from None
+    """A number in a path; that of a cluster is negative for a known class."""
+    if not re.fullmatch("-?[0-9]{1,18}", text):
+        raise KeyError(text)
+    return int(text)
 
 
 def _jpeg(content: bytes) -> Response:
