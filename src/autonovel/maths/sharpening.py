@@ -47,6 +47,5 @@ def unbiased(average: Tensor, momentum: float, steps: int) -> Tensor:
 def principal_axes(features: Tensor, dimensions: int) -> Tensor:
     """Features (n, d) along their strongest axes, (n, dimensions); not whitened. Of fewer axes there are as many as there are."""
     centred = (features - features.mean(0)).double()
-    _, vectors = torch.linalg.eigh(centred.T @ centred)
-    axes = vectors.flip(1)[:, :dimensions]
-    return (centred @ axes).to(features.dtype)
+    vectors: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors  # the weakest axis comes first
+    return (centred @ vectors.flip(1)[:, :dimensions]).to(features.dtype)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from autonovel.maths.sharpening import student_scores
 from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, PerView, pass_through
 from autonovel.settings.recipe import Model
@@ -184,6 +185,46 @@ class ProjectedHeads(PerView):
         self.classes.copy_(torch.where(which[:, None, None], turned, self.classes))
 
 
+class Student(PerView):
+    """Scores by Student's t: how near a point with as many coordinates as there are clusters lies to each centre."""
+
+    def __init__(self, spec: HeadSpec) -> None:
+        super().__init__()
+        self.place = _mlp(spec) if spec.hidden else Linear(spec.inputs, spec.outputs)
+        self.centres = nn.Parameter(torch.zeros(spec.outputs, spec.outputs))
+
+    def forward(self, x: Tensor, views: int = 1) -> Tensor:
+        """Features (n, d) to scores (n, clusters)."""
+        return student_scores(pass_through(self.place, x, views).float(), self.centres)
+
+
+class Alike(nn.Module):
+    """Scores for "different" and "alike" of every ordered pair of a batch: one hidden layer over both images' features.
+
+    The first layer of two features side by side is the sum of a part for each, and its mean and variance over all pairs are
+    sums too. So the hidden layer is normalised without a product for every pair. There are no running statistics: the batch
+    itself is the measure, in training and after it.
+    """
+
+    def __init__(self, spec: HeadSpec) -> None:
+        super().__init__()
+        self.sides = nn.Linear(spec.inputs, 2 * spec.hidden, bias=False)
+        self.weight, self.bias = nn.Parameter(torch.ones(spec.hidden)), nn.Parameter(torch.zeros(spec.hidden))
+        self.answer = Linear(spec.hidden, spec.outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, d) to scores (n, n, 2)."""
+        sides = self.sides(x.float())
+        centred = sides - sides.mean(0)
+        first, second = (centred * self._scale(centred).repeat(2)).chunk(2, 1)
+        hidden: Tensor = self.answer(F.relu(first[:, None] + second[None, :] + self.bias))
+        return hidden
+
+    def _scale(self, centred: Tensor) -> Tensor:
+        first, second = centred.square().mean(0).chunk(2)
+        return self.weight * torch.rsqrt(first + second + 1e-5)
+
+
 def _mlp(spec: HeadSpec) -> nn.Module:
     hidden = spec.hidden or max(1, spec.inputs // 2)
     return Chain(Linear(spec.inputs, hidden), BatchNorm(hidden), nn.ReLU(), Linear(hidden, spec.outputs))
@@ -196,5 +237,7 @@ KINDS: dict[str, Callable[[HeadSpec], nn.Module]] = {
     "cosine": lambda spec: Cosine(spec.inputs, spec.outputs, spec.temperature),
     "nearest": lambda spec: Nearest(spec.inputs, spec.outputs),
     "projected": ProjectedHeads,
+    "student": Student,
+    "alike": Alike,
     "space": lambda spec: SpaceHead(spec.inputs, spec.outputs, COMPONENTS),
 }
