@@ -167,7 +167,7 @@ class Page:
         found = []
         for cell in table.cells:
             shown = self.shown(table, cell)
-            record = {"table": table.name, "row": cell.row, "column": cell.column, "unit": table.unit}
+            record: dict[str, Any] = {"table": table.name, "row": cell.row, "column": cell.column, "unit": table.unit}
             record |= {"paper": cell.paper and cell.paper.mean, "paper_spread": cell.paper and cell.paper.spread}
             record |= {"ours": None if shown is None else shown.mean, "spread": None if shown is None else shown.spread}
             record |= {
