@@ -10,6 +10,7 @@ import ast
 import inspect
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING
 from importlib import import_module
@@ -25,7 +26,6 @@ import autonovel.maths.count.result
 import autonovel.pairs
 import autonovel.runs.answers
 import autonovel.runs.state
-from autonovel.cli.common import TrainingVerb
 from autonovel.cli.flags import Flag, flags_of, usage
 from autonovel.cli.help import headings_of, typed
 from autonovel.cli.main import VERBS
@@ -94,26 +94,29 @@ def api_page() -> str:
         "`import autonovel as an` gives everything that is named `autonovel.NAME` here; the rest is imported by its full name. "
         "All settings and what they mean: [settings.md](settings.md).",
     ]
+    told: set[str] = set()
     for title, things in API.items():
         parts.append(f"## {title}")
         for name, thing in things.items():
-            parts += [f"### `{name}`", *described(name.rpartition(".")[2], thing)]
+            parts += [f"### `{name}`", *described(name.rpartition(".")[2], thing, told)]
     return "\n\n".join(parts) + "\n"
 
 
-def described(name: str, thing: Any) -> list[str]:
-    """Signature, documentation and, for a class, its public members."""
+def described(name: str, thing: Any, told: set[str]) -> list[str]:
+    """Signature, documentation and, for a class, its public members; arguments that were told of before are left out."""
     if not inspect.isclass(thing):
-        return [signature(name, definition(thing)), prose(thing)]
+        return [signature(name, definition(thing)), prose(thing, told)]
     tree = definition(thing)
     own = [node for kind in lineage(thing) for node in definition(kind).body if isinstance(node, ast.FunctionDef)]
     first = next((node for node in own if node.name == "__init__"), None)
     head = [] if first is None or issubclass(thing, an.Run) else [signature(name, first)]  # nobody makes a Run herself
     members = [node for node in own if not INNER.match(node.name)]
     fields = [row for row in field_rows(tree) if row[1]]
+    if thing is Recipe:
+        return [prose(thing, told), "Its fields, as flags: [settings.md](settings.md)."]
     return [
         *head,
-        prose(thing),
+        prose(thing, told),
         *([table(["field", "what"], fields)] if fields else []),
         *([table(["member", "what"], (member_row(thing, node) for node in members))] if members else []),
     ]
@@ -131,16 +134,14 @@ def definition(thing: Any) -> Any:
 
 def signature(name: str, node: ast.FunctionDef) -> str:
     """How it is called, as a block of code."""
-    words = list(parameters(node))
-    answer = f" -> {ast.unparse(node.returns)}" if node.returns is not None and node.name != "__init__" else ""
-    line = f"{name}({', '.join(words)}){answer}"
-    if len(line) > 100:
-        line = f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){answer}"
-    return f"```python\n{line}\n```"
+    line = f"{name}({', '.join(parameters(node))})"
+    if node.returns is not None and node.name != "__init__":
+        line += f" -> {ast.unparse(node.returns)}"
+    return "```python\n" + "\n".join(textwrap.wrap(line, 100, subsequent_indent="    ")) + "\n```"
 
 
 def parameters(node: ast.FunctionDef) -> Iterable[str]:
-    """``name: type = default`` for each, without ``self``."""
+    """``name=default`` for each, without ``self``."""
     spec = node.args
     placed = [*spec.posonlyargs, *spec.args]
     defaults: list[ast.expr | None] = [None] * (len(placed) - len(spec.defaults)) + list(spec.defaults)
@@ -159,9 +160,7 @@ def parameters(node: ast.FunctionDef) -> Iterable[str]:
 
 def parameter(arg: ast.arg, default: ast.expr | None) -> str:
     """One of them."""
-    kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
-    equals = " = " if kind else "="
-    return f"{arg.arg}{kind}" + (f"{equals}{ast.unparse(default)}" if default is not None else "")
+    return arg.arg if default is None else f"{arg.arg}={ast.unparse(default)}"
 
 
 def field_rows(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
@@ -174,24 +173,33 @@ def field_rows(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
 def member_row(owner: type, node: ast.FunctionDef) -> tuple[str, str]:
     """A method as it is called, or a property, with its first paragraph."""
     is_property = any(ast.unparse(mark) == "property" for mark in node.decorator_list)
-    shown = [word.partition(":")[0].partition("=")[0] for word in parameters(node)]
+    shown = [word.partition("=")[0] for word in parameters(node)]
     words = [word for word in shown if word not in ("*", "after")]  # after is for programs that edit beside each other
     text = inspect.getdoc(getattr(owner, node.name)) or ""
     call = node.name if is_property else f"{node.name}({', '.join(words)})"
     return f"`{call}`", plain(" ".join(text.partition("\n\n")[0].split()))
 
 
-def prose(thing: Any) -> str:
-    """A docstring as Markdown."""
+ALIKE = ("recipe", "preset", "seed", "device", "cache", "verbose", "reporter", "world", "report", "out", "run")
+"""Arguments that mean the same in every function."""
+
+
+def prose(thing: Any, told: set[str]) -> str:
+    """A docstring as Markdown. Of arguments that mean the same everywhere, those that were told of before are left out."""
     parts = []
     for paragraph in inspect.cleandoc(thing.__doc__ or "").split("\n\n"):
         title, _, body = paragraph.partition("\n")
         if title in ("Args:", "Attributes:", "Returns:", "Raises:"):
             lines = [" ".join(entry.split()) for entry in re.split(r"\n(?=\S)", textwrap.dedent(body))]
-            if title == "Returns:":
+            if title == "Args:":
+                new = [line for line in lines if line.partition(":")[0] not in told]
+                told |= {name for line in lines if (name := line.partition(":")[0]) in ALIKE}
+                rest = ["The other arguments are those of the functions above."] if len(new) < len(lines) else []
+                parts += ["\n".join(f"- {entry_of(line)}" for line in new), *rest]
+            elif title == "Returns:":
                 parts.append(f"Returns {plain(lines[0][0].lower() + lines[0][1:])}")
             else:
-                parts += [title] * (title != "Args:") + ["\n".join(f"- {entry_of(line)}" for line in lines)]
+                parts += [title, "\n".join(f"- {entry_of(line)}" for line in lines)]
         elif paragraph.startswith(">>>"):
             parts.append("```python\n" + re.sub(r" +# doctest:.*", "", paragraph) + "\n```")
         else:
@@ -217,23 +225,44 @@ def plain(text: str) -> str:
 
 def cli_page() -> str:
     """Every command."""
+    flags = {verb: list(flags_of(command(verb))) for verb in VERBS}
+    counted = Counter((flag.name, flag.text) for of_verb in flags.values() for flag in of_verb)
+    shared = {flag.name: flag for of_verb in flags.values() for flag in of_verb if counted[flag.name, flag.text] > 2}
     parts = [
         "# Commands",
         NOTE,
         "`autonovel COMMAND --help` prints the flags that matter, `--help-all` all of them. `--flag value` and `--flag=value` "
         "are the same; flags and other words may come in any order. The exit status is 0, 2 where the input cannot be used and "
         "1 where the work failed; either is explained in one sentence on stderr.",
-        table(["command", "what it does"], ((f"[`{verb}`](#autonovel-{verb})", summary(verb)) for verb in VERBS)),
+        "Those that train take every [setting](settings.md) as a flag too, such as `--joint.epochs 50`.",
+        ", ".join(f"[`{verb}`](#autonovel-{verb})" for verb in VERBS) + ".",
+        "## What several commands take",
+        table(["", "what"], (flag_row(flag)[:2] for flag in sorted(shared.values(), key=placed_first))),
+        "Where nothing else is said, `--preset` is `paper`, `--seed` `0`, `--device` `auto` and `--root` `data`.",
     ]
     for verb in VERBS:
-        kind = command(verb)
-        flags = list(flags_of(kind))
-        parts += [f"## autonovel {verb}", " ".join((kind.__doc__ or "").split()), f"```\n{usage(verb, flags)}\n```"]
-        if flags:
-            parts.append(table(["", "what", "default"], (flag_row(flag) for flag in sorted(flags, key=placed_first))))
-        if issubclass(kind, TrainingVerb):
-            parts.append("And every [field of the recipe](settings.md), such as `--joint.epochs 50`.")
+        own = [flag for flag in flags[verb] if counted[flag.name, flag.text] < 3]
+        others = [flag for flag in flags[verb] if flag not in own and not flag.positional]
+        parts += [
+            f"## autonovel {verb}",
+            " ".join((command(verb).__doc__ or "").split()),
+            f"`{usage(verb, flags[verb]).removeprefix('usage: ')}`",
+        ]
+        if own:
+            parts.append(table(["", "what", "default"], (flag_row(flag) for flag in sorted(own, key=placed_first))))
+        if others:
+            parts.append("And " + ", ".join(map(named, others)) + ".")
     return "\n\n".join(parts) + "\n"
+
+
+ALIKE_DEFAULTS = ("`paper`", "`0`", "`auto`", "`data`")
+"""Said once, at the top."""
+
+
+def named(flag: Flag) -> str:
+    """A flag that is described elsewhere, with its default here."""
+    default = default_of(flag)
+    return f"`{flag.name}`" + (f" ({default})" if default not in ("", "no", *ALIKE_DEFAULTS) else "")
 
 
 def command(verb: str) -> type[Any]:
@@ -241,11 +270,6 @@ def command(verb: str) -> type[Any]:
     module, _, kind = VERBS[verb].partition(".")
     found: type[Any] = getattr(import_module(f"autonovel.cli.{module}"), kind)
     return found
-
-
-def summary(verb: str) -> str:
-    """What a command does, in a line."""
-    return " ".join((command(verb).__doc__ or "").split()).partition(". ")[0].rstrip(".")
 
 
 def placed_first(flag: Flag) -> bool:

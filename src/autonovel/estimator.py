@@ -22,7 +22,7 @@ from autonovel.settings.recipe import Recipe
 
 
 class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """One pile of images, ``y = -1`` where unlabelled: a thin face of the same pipeline as :func:`autonovel.discover`.
+    """Discovery as scikit-learn does it: one pile of images, ``y = -1`` where unlabelled; as :func:`autonovel.discover`.
 
     Args:
         n_new: how many new classes there are among the unlabelled images; 'auto' estimates it.

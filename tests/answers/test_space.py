@@ -111,7 +111,7 @@ def test_one_known_class_is_enough_to_answer() -> None:
     labelled, labels, pile, truth = features(1, 3)
     answer = answer_from_features(labelled, labels, pile, 3)
     assert answer.how_sure["new"] is None
-    assert any(note.startswith("With 1 known class the probabilities rest on") for note in answer.notes)
+    assert any(note.startswith("With 1 known class the probabilities only say") for note in answer.notes)
     assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.9
 
 
@@ -121,7 +121,7 @@ def test_nothing_need_be_known(n_new: int | None) -> None:
     answer = answer_from_features(labelled[:0], labels[:0], pile, n_new)
     assert answer.n_new == 3
     assert answer.model.n_known == 0
-    assert any(note.startswith("Without known classes the probabilities rest on") for note in answer.notes)
+    assert any(note.startswith("Without known classes the probabilities only say") for note in answer.notes)
     assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.9
     # further images are answered as the pile is
     assert torch.equal(answer.model.probabilities(pile).argmax(1), answer.labels)
@@ -195,7 +195,7 @@ def test_where_known_classes_were_trained_on_the_groups_that_lie_further_apart_a
     assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.95
     scores = answer.how_sure["silhouettes"]
     assert max(scores, key=scores.__getitem__) == method
-    assert any("lie further apart" in note for note in answer.notes) == misled
+    assert any("separates the groups better" in note for note in answer.notes) == misled
     assert (answer.how_sure["agreement"] is None) == misled  # k-means would agree with itself
     # features that nobody trained on these labels go by what known classes show
     frozen = answer_from_features(labelled, labels, pile, 2, pile_kind="new", check_number=False)
@@ -212,8 +212,8 @@ def test_with_two_known_classes_the_note_says_what_the_probabilities_rest_on(mis
     )
     assert answer.method == ("plain" if misled else "learned")
     assert (answer.how_sure["agreement"] is None) == misled
-    (note,) = [note for note in answer.notes if "nothing can vouch for them" in note]
-    assert ("rest on how far two ways of grouping agree" in note) != misled
+    (note,) = [note for note in answer.notes if "they could not be checked" in note]
+    assert ("only say how far two ways of grouping agree" in note) != misled
     assert ("are the votes of repeated runs as they are" in note) == misled
 
 

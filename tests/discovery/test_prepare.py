@@ -423,7 +423,7 @@ def test_an_estimate_by_the_silhouette_alone_is_told_as_what_it_counts(cifar, n_
     settings = replace(small_recipe().estimate, method="calibrated", max_new=4)
     with pytest.warns(AutonovelWarning, match=sentence):
         found = estimate_from(points, no_probes, images, settings, 0, Mode.of("cpu"))
-    assert str(found).startswith(f"{found.n_new} {'new classes' if n_known else 'clusters'} (silhouette)")
+    assert str(found).startswith(f"{found.n_new} {'new classes' if n_known else 'clusters'}. The silhouette has")
 
 
 @pytest.mark.parametrize("known", [True, False])

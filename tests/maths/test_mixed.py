@@ -36,7 +36,7 @@ def test_old_images_are_found(hidden: int) -> None:
     labels_found = found.labels()[is_old]
     assert (labels_found[labels_found >= 0] == truth[labels_found >= 0]).float().mean() > 0.98
     assert torch.equal(found.labels() >= 0, found.is_old)
-    assert "holds images of known classes" in found.sentence()
+    assert "hold known classes too" in found.sentence()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -158,7 +158,7 @@ def test_without_known_classes_the_pile_is_sorted_all_the_same(tmp_path: Path, k
     assert run.summary["n_new"] == 3
     assert (run.kind_found(), run.kind_found(1)) == ("clusters", "cluster")  # of no class known, none is new
     if k == "auto":
-        assert str(read_estimate(run)[0]).startswith("3 clusters (judges)")
+        assert str(read_estimate(run)[0]).startswith("3 clusters")
     assert cluster_accuracy(TRUTH[TRUTH < 3], run.labels) == 1
     more = run.predict(class_images(np.arange(3), SIDE, seed=1), device="cpu", cache=tmp_path / "cache")
     assert [p.cluster for p in more] == [run.labels[np.flatnonzero(c == TRUTH)[0]] for c in range(3)]

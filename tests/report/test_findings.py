@@ -79,13 +79,13 @@ def test_sizes_that_are_suspicious(run: Run, monkeypatch: pytest.MonkeyPatch) ->
         found = [made(np.arange(n) % 100, k) for k, n in enumerate(counts)]
         return "\n".join(finding.text for finding in find(run, found))
 
-    assert "All 3 clusters are of the same size" in sizes(50, 50, 50)
-    assert "Both clusters are of the same size" in sizes(50, 50)
-    assert "same size" not in sizes(50, 55, 60)
+    assert "All 3 clusters have about 50 images" in sizes(50, 50, 50)
+    assert "Both clusters have about 50 images" in sizes(50, 50)
+    assert "makes clusters even" not in sizes(50, 55, 60)
     assert "“new 1” is tiny" in sizes(50, 2, 60)
     assert "“new 1” collapsed: no image is in it" in sizes(50, 0, 60)
     assert "“new 0” holds 91% of the images" in sizes(900, 90)
-    assert "same size" not in sizes(50)
+    assert "makes clusters even" not in sizes(50)
 
 
 def test_doubt_and_files_left_out(run: Run) -> None:
@@ -100,7 +100,7 @@ def test_doubt_and_files_left_out(run: Run) -> None:
     run.write_predictions(answers)
     assert "The machine is unsure of “new 2” (mean confidence under" in texts(load(run.path))
     (run.path / "unlike.csv").write_text("image\n" + run.machine.images[3] + "\n")
-    assert "One image is unlike anything seen in training; look at it first (unlike.csv)." in texts(load(run.path))
+    assert "One image resembles none of the classes; look at it first (unlike.csv)." in texts(load(run.path))
 
 
 def test_nearest_known_classes(run: Run) -> None:

@@ -126,10 +126,10 @@ def answer_from_features(
     trial = try_on_known(known, labels, k, seed)
     groups, method, apart = _groups(known, labels, fresh, k, trial, trained=trained, seed=seed)
     if apart and method == "plain":
-        notes.append("The groups of plain k-means lie further apart than those in the learned space, and are taken.")
+        notes.append("Plain k-means separates the groups better here, so its groups are the answer.")
     if groups.linked:
         notes.append(
-            "The classes seem to differ much in size; groups that neighbours link are taken in place of k-means."
+            "The classes seem to differ in size, so images are grouped by their neighbours instead of by k-means."
         )
     space = compose(axes, groups.matrix)
     points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)

@@ -22,11 +22,11 @@ class Discover(TwoPiles):
     out: Path = Path("runs/discover")
     """The run folder. The same command with the same folder continues where it stopped."""
     n_new: int | Literal["auto", "true"] = "auto"
-    """How many new classes to look for; auto estimates it, true takes a benchmark's own number."""
+    """How many new classes to look for; auto estimates the number, true takes that of the benchmark."""
     from_: Path | None = None
     """A finished run to continue from: clusters that were named in it are known classes now. Its recipe is used again."""
     start_from: Path | None = None
-    """A run whose first stages are used again where data and settings are the same."""
+    """A finished run on the same images: its first stages are taken over, as far as their settings are the same."""
     report: bool = True
     """Write clusters.png and report.html at the end."""
 

@@ -38,5 +38,5 @@ class Predict(Verb):
         known, new = f"{found.n_known:,} of known classes", f"{len(found) - found.n_known:,} of new ones"
         say(f"{len(found):,} {'image' if len(found) == 1 else 'images'}: {known}, {new}")
         if found.n_unlike:
-            say(f"{found.n_unlike:,} of them unlike anything seen; look at these first (column unlike)")
+            say(f"{found.n_unlike:,} of them resemble none of the classes; look at these first (column unlike)")
         say(f"The classes: {self.to}")

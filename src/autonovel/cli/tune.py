@@ -41,7 +41,7 @@ class Tune(TwoPiles):
     )
 
     unlabelled: Positional[Path | None] = None
-    """The images to be sorted later: with them the recipe is settled as it will be then. May be left out."""
+    """The images to be sorted later; with them, what the recipe leaves to the data is decided as it will be then."""
     out: Path = Path("runs/tune")
     """The folder of the search. The same command with the same folder continues where it stopped."""
     search: tuple[Axis, ...] = ()
@@ -55,7 +55,7 @@ class Tune(TwoPiles):
     """How many classes are hidden at a time. Left out, as many as there are new ones, at most two fifths of the known ones;
     a quarter of these where --n-new is not given."""
     seeds: int = 1
-    """How often each of them is tried, with other randomness where classes are discovered."""
+    """How many seeds each of them is tried with."""
     n_new: int | None = None
     """How many new classes there are, if you know it."""
     with_pile: bool = False

@@ -269,7 +269,7 @@ class Walk:
         self.n_new = estimate.n_new
         self.seconds["estimate"] = spent + time.perf_counter() - started
         write_estimate(self.run, estimate, self.seconds["estimate"])
-        self.reporter.message(f"estimate: {estimate}")
+        self.reporter.message(f"estimated: {estimate}")
 
     def _together(self, net: Net) -> Net | Consensus:
         """The network, or it and the further ones that the recipe asks for as one."""

@@ -94,11 +94,11 @@ def unvouched(n_known: int, agreement: float | None) -> str:
     """What probabilities rest on where known classes are too few for a known problem."""
     taught = f"With {n_known} known class{'es' if n_known > 1 else ''}" if n_known else "Without known classes"
     rest = (
-        "rest on how far two ways of grouping agree"
+        "only say how far two ways of grouping agree"
         if agreement is not None
         else "are the votes of repeated runs as they are"
     )
-    return f"{taught} the probabilities {rest}; nothing can vouch for them."
+    return f"{taught} the probabilities {rest}; they could not be checked."
 
 
 def _matched(first: Tensor, second: Tensor) -> float:

@@ -28,7 +28,7 @@ class OldImages:
     probability: Tensor
     """(m,) of being old rather than new, before the share of either is taken into account."""
     share: float
-    """Of the pile, estimated: images as close to labelled ones as held-out labelled images are."""
+    """Of the pile, estimated: images that look like a known class, as held-out labelled images do."""
     leak: float | None
     """The same share among images of known classes that were put into the pile whole; None with fewer than three classes."""
     mixed: bool
@@ -51,12 +51,10 @@ class OldImages:
 
     def sentence(self) -> str:
         """What was decided and why, for a person."""
-        seen = f"{100 * self.share:.0f} % of the pile lie among labelled images as held-out labelled images do"
+        seen = f"About {100 * self.share:.0f} % of the pile look like a known class"
         if self.leak is not None:
-            seen += f" ({100 * self.leak:.0f} % would, were all its classes new)"
-        if self.mixed:
-            return f"The pile holds images of known classes: {seen}."
-        return f"The pile holds new classes only, or hardly anything else: {seen}."
+            seen += f" ({100 * self.leak:.0f} % would if all its classes were new)"
+        return f"{seen}, so it is taken to hold {'known classes too' if self.mixed else 'new classes only'}."
 
 
 def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -> OldImages:

@@ -180,8 +180,8 @@ def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
         )
     unlike = int(run.unlike.sum())
     if unlike:
-        many, them = (f"{unlike:,} images are", "them") if unlike > 1 else ("One image is", "it")
-        found.append(Finding("note", f"{many} unlike anything seen in training; look at {them} first (unlike.csv)."))
+        many, them = (f"{unlike:,} images resemble", "them") if unlike > 1 else ("One image resembles", "it")
+        found.append(Finding("note", f"{many} none of the classes; look at {them} first (unlike.csv)."))
     return sorted(found, key=lambda finding: finding.level != "warning")
 
 
@@ -205,7 +205,7 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
             Finding(
                 "warning",
                 f"{_names(tiny)} {'is' if len(tiny) == 1 else 'are'} tiny beside the usual {usual:,.0f} images; "
-                f"{_it(tiny)} may be left-overs rather than a class.",
+                f"{_it(tiny)} may be leftovers rather than a class.",
                 tuple(c.number for c in tiny),
             )
         )
@@ -224,8 +224,8 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
         found.append(
             Finding(
                 "warning",
-                f"{every} clusters are of the same size, about {sizes.mean():,.0f} images. Unless your classes are, "
-                "the balance comes from the method.",
+                f"{every} clusters have about {sizes.mean():,.0f} images. If your classes are not equally large, that comes "
+                "from the method, which makes clusters even.",
             )
         )
     return found

@@ -117,9 +117,7 @@ def draw_estimate(run: Run) -> Path:
     known = found.get("known", True)  # folders of earlier versions do not say
     axes[-1, 0].set_xlabel(f"number of {kind_found(known)}")
     between = "" if found["interval"] is None else ", between {} and {}".format(*found["interval"])
-    axes[0, 0].set_title(
-        f"{found['n_new']} {kind_found(known, found['n_new'])}{between} ({found['method']})", fontsize=10
-    )
+    axes[0, 0].set_title(f"{found['n_new']} {kind_found(known, found['n_new'])}{between}", fontsize=10)
     figure.tight_layout()
     return _save(run, figure, "estimate.png", dpi=120)
 

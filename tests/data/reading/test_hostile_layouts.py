@@ -156,7 +156,7 @@ def test_copies(place):
     for side in "ab":
         assert "labelled both 'a' and 'b'" in reasons[f"known/{side}/contradiction.png"].reason
     assert len(loaded.images) == 20 + 2
-    assert any("1 image used although equal to another one" in note for note in loaded.notes)
+    assert any("1 image is a copy of another one" in note for note in loaded.notes)
 
 
 def test_a_class_with_one_image(place):

@@ -215,7 +215,7 @@ def test_copies_of_labelled_images_are_counted(place):
         assert notes_with(loaded, "4 of 17 unlabelled images left out as copies of labelled ones")
         assert sum(problem.copy for problem in loaded.problems) == 4
         assert not notes_with(loaded, " left out: ")
-        assert notes_with(loaded, "1 image used although equal to another one")
+        assert notes_with(loaded, "1 image is a copy of another one")
 
 
 def test_a_pile_of_nothing_but_copies(place):

@@ -148,7 +148,8 @@ def remarks(problems: Sequence[Problem], n_unlabelled: int) -> list[str]:
     if left_out:
         notes.append(f"{len(left_out):,} file{'s'[: len(left_out) > 1]} left out: {summary(left_out)}.")
     if noticed:
-        notes.append(f"{len(noticed):,} image{'s'[: len(noticed) > 1]} used although equal to another one.")
+        same = "image is a copy of another one" if len(noticed) == 1 else "images are copies of other ones"
+        notes.append(f"{len(noticed):,} {same}; copies are used too, so they weigh more.")
     return notes
 
 

@@ -60,8 +60,8 @@ def count_by_judges(
     if n_known < MIN_INTERVAL_CLASSES:
         interval = None
         note = (
-            f"{_few(n_known)} say how far the number may be off, so no interval is given; "
-            f"the judges say {', '.join(f'{k} ({name})' for name, k in answers.items())}"
+            f"{_few(n_known)} there is no interval. The ways of counting gave "
+            f"{', '.join(f'{k} ({name})' for name, k in answers.items())}"
             + (f"; the silhouette has a second peak at {second}." if differ and second is not None else ".")
         )
     elif interval is not None:
@@ -76,8 +76,8 @@ def count_by_judges(
 
 def _few(n_known: int) -> str:
     if not n_known:
-        return "Without known classes nothing can"
-    return f"{n_known} known class{'es are' if n_known > 1 else ' is'} too few to"
+        return "Without known classes"
+    return f"With {n_known} known class{'es' if n_known > 1 else ''}, fewer than {MIN_INTERVAL_CLASSES},"
 
 
 def _numbers(largest: int) -> list[int]:

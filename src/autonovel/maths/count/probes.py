@@ -88,8 +88,8 @@ def why_no_interval(probes: Sequence[ProbeSet], grouped: bool) -> str:
     if grouped or n >= MIN_INTERVAL_CLASSES:
         return ""
     return (
-        f"{n} probe classes are too few to calibrate an interval; "
-        f"hold at least {MIN_INTERVAL_CLASSES} known classes out of training."
+        f"There is no interval: it takes {MIN_INTERVAL_CLASSES} known classes that training has not seen, "
+        f"and there {'is' if n == 1 else 'are'} {n}."
     )
 
 

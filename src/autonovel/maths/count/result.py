@@ -39,6 +39,4 @@ class ClassEstimate:
 
     def __str__(self) -> str:
         between = "" if self.interval is None else ", between {} and {}".format(*self.interval)
-        return f"{self.n_new} {kind_found(self.known, self.n_new)}{between} ({self.method})" + (
-            f". {self.note}" if self.note else ""
-        )
+        return f"{self.n_new} {kind_found(self.known, self.n_new)}{between}" + (f". {self.note}" if self.note else "")
