@@ -189,6 +189,9 @@ def test_arguments_are_checked_before_an_image_is_read(words: str, part: str, ca
 
 def test_k_is_called_k(call: Call) -> None:
     assert_refused(call("cluster", "pile", "--k", "1"), "--k is 1; there must be at least 2")
+    assert_refused(
+        call("cluster", "pile", "--k", "true"), "--k true is for benchmarks; give the number of clusters, or auto"
+    )
 
 
 # ---- errors and warnings

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autonovel.base.errors import InputError, option
 from autonovel.cli.common import OnePile, load_api_while
 from autonovel.cli.results import print_result
 from autonovel.discovery.arguments import check_arguments
@@ -16,8 +17,8 @@ from autonovel.settings.recipe import Recipe
 class Cluster(OnePile):
     """Sort images into clusters without any labels."""
 
-    k: int | Literal["auto"] = "auto"
-    """How many clusters to make; auto estimates it."""
+    k: int | Literal["auto", "true"] = "auto"
+    """How many clusters to make; auto estimates it, true takes it from a benchmark."""
     out: Path = Path("runs/cluster")
     """The run folder. The same command with the same folder continues where it stopped."""
     recipe: str = "folder"
@@ -27,10 +28,13 @@ class Cluster(OnePile):
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
-        check_arguments(out=self.out, device=self.device, seed=self.seed, k=self.k)
+        if self.k == "true" and not self.data:
+            raise InputError(f"{option('k', 'true')} is for benchmarks; give the number of clusters, or auto.")
+        check_arguments(out=self.out, device=self.device, seed=self.seed, k="auto" if self.k == "true" else self.k)
 
     def do(self, recipe: Recipe) -> None:
         """Sort."""
         api, (images, truth) = load_api_while(self.read)
-        run = api.cluster(images, self.k, truth=truth, cache=self.cache, report=self.report, **self.passed_on(recipe))
+        k = len(truth.class_names) if self.k == "true" else self.k
+        run = api.cluster(images, k, truth=truth, cache=self.cache, report=self.report, **self.passed_on(recipe))
         print_result(run, json=self.json)

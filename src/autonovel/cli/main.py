@@ -30,6 +30,7 @@ VERBS = {
     "estimate": "estimate.Estimate",
     "cluster": "cluster.Cluster",
     "tune": "tune.Tune",
+    "reproduce": "reproduce.Reproduce",
     "show": "show.Show",
     "report": "report.Report",
     "browse": "browse.Browse",

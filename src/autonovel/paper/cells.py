@@ -48,6 +48,23 @@ class Plan:
         return [replace(self, data=f"{family}:{name}") for name in EACH[family]] if part == "*" else [self]
 
 
+Scale = Literal["paper", "fast", "small"]
+"""Of the schedules: the paper's, a quarter of the time, or digits in minutes on a CPU."""
+
+SMALL = {"cifar10": "digits-split", "cifar10-both": "digits-split"}
+"""The data that stand in for others on scale small; other data have no stand-in."""
+
+
+def on_scale(plan: Plan, scale: str) -> Plan | None:
+    """The plan on a scale; None where scale small has nothing for it."""
+    if scale != "small":
+        return plan
+    data = SMALL.get(plan.data)
+    if data is None or "model.backbone" in plan.changes or plan.score.startswith("classes."):
+        return None
+    return replace(plan, data=data, recipe=f"{data}-cluster" if plan.recipe == "cluster" else data)
+
+
 @dataclass(frozen=True)
 class Quoted:
     """The paper took the figure from elsewhere, and so do we."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autonovel.paper.cells import Cell, MeanError, Plan, Table
+from autonovel.paper.cells import Cell, MeanError, Plan, Table, on_scale
 
 FILE = "paper.jsonl"
 """The lines that `autonovel reproduce` writes."""
@@ -166,7 +166,10 @@ class Results:
 
     def shown(self, plan: Plan, scale: str, unit: str) -> Shown | None:
         """The value of a plan: by seed, the mean over its parts, where all of them are there."""
-        parts = plan.parts()
+        own = on_scale(plan, scale)
+        if own is None:
+            return None
+        parts = own.parts()
         found = [self.newest(part, scale) for part in parts]
         seeds = sorted(set(found[0]).intersection(*found[1:]))
         if not seeds:
@@ -210,7 +213,8 @@ class Results:
 
     def failed(self, plan: Plan, scale: str) -> str:
         """Why the newest run of a plan failed; empty where it did not."""
-        for part in plan.parts():
+        own = on_scale(plan, scale)
+        for part in own.parts() if own is not None else []:
             runs = self.runs(part, scale)
             if runs and runs[-1].failed:
                 return runs[-1].failed

@@ -145,6 +145,30 @@ def test_cifar100(tmp_path):
     check_split(coarse, coarse_truth, 0)
     np.testing.assert_array_equal(coarse_truth.labels, truth.labels // 5)
     assert coarse_truth.class_names[3] == "coarse3"
+    both, both_truth = load_benchmark("cifar100-20-both", root, unverified=True)
+    check_split(both, both_truth, 0)
+    assert (len(both), both_truth.test_images) == (300, None)
+    np.testing.assert_array_equal(both_truth.labels[200:], coarse_truth.test_labels)
+
+
+def test_cifar10_may_come_with_its_test_split(tmp_path):
+    root = write_small_cifar10(tmp_path, 2, 1)
+    (images, truth), (both, both_truth) = (
+        load_benchmark(n, root, unverified=True) for n in ("cifar10-all", "cifar10-both")
+    )
+    check_split(both, both_truth, 0)
+    assert (len(images), len(both), both_truth.test_images) == (20, 30, None)
+    np.testing.assert_array_equal(both.images[20:], truth.test_images)
+    np.testing.assert_array_equal(both_truth.labels[20:], truth.test_labels)
+
+
+def test_digits_may_come_with_a_test_split():
+    (images, truth), (part, part_truth) = (load_benchmark(name, None) for name in ("digits", "digits-split"))
+    check_split(part, part_truth, 5)
+    assert (len(part), len(part_truth.test_labels), truth.test_images) == (1438, 359, None)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([part_truth.labels, part_truth.test_labels])), np.sort(truth.labels)
+    )
 
 
 def test_svhn(tmp_path):

@@ -24,11 +24,14 @@ from autonovel.data.reading.workers import Progress
 
 BENCHMARKS: dict[str, str] = {
     "digits": "scikit-learn's 1,797 digits, 8 x 8 grey; 0-4 known, 5-9 new; no download",
+    "digits-split": "the same digits, every fifth of them held out as a test split",
     "cifar10": "CIFAR-10, 32 x 32; first 5 classes known, last 5 new",
     "cifar10-all": "CIFAR-10; all 10 classes to be discovered, nothing labelled",
+    "cifar10-both": "CIFAR-10, training and test split together, as clustering papers use it; nothing labelled",
     "cifar100": "CIFAR-100, 32 x 32; first 80 classes known, last 20 new",
     "cifar100-50": "CIFAR-100; first 50 classes known, last 50 new",
     "cifar100-20": "CIFAR-100 in its 20 superclasses; all to be discovered, nothing labelled",
+    "cifar100-20-both": "CIFAR-100 in its 20 superclasses, training and test split together; nothing labelled",
     "svhn": "street view house numbers, 32 x 32; 0-4 known, 5-9 new",
     "omniglot": "handwritten characters, grey; 964 known, 659 of 20 alphabets new; omniglot:Angelic for one alphabet",
     "stl10": "STL-10 training split, 96 x 96; all 10 classes to be discovered, nothing labelled",
@@ -80,7 +83,7 @@ def fetch_benchmark(name: str, root: Path, *, progress: Progress | None = None) 
     """Verify the files of a benchmark below ``root``, downloading them first if need be; returns what is there now."""
     family, root = name.partition(":")[0], Path(root)
     source = published_files(name)
-    if family == "digits":
+    if family in ("digits", "digits-split"):
         return "digits: comes with scikit-learn, nothing to fetch"
     if family == "imagenet":
         known, new = _imagenet_classes(name.partition(":")[2] or "A", root, unverified=False)
@@ -116,15 +119,20 @@ def hide_new_classes(
 # ---- one function per benchmark -------------------------------------------------------------------------------------
 
 
-def _digits(root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
+def _digits(split: bool, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-    return hide_new_classes(images, digits.target.astype(np.int64), [str(digit) for digit in range(10)], 5)
+    classes, names = digits.target.astype(np.int64), [str(digit) for digit in range(10)]
+    if not split:
+        return hide_new_classes(images, classes, names, 5)
+    held_out = np.arange(len(images)) % 5 == 4
+    test = images[held_out], classes[held_out]
+    return hide_new_classes(images[~held_out], classes[~held_out], names, 5, test)
 
 
-def _cifar10(n_known: int, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
+def _cifar10(n_known: int, both: bool, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
     folder = published.CIFAR10.locate("cifar10", root)
     read = partial(_cifar_record, published.CIFAR10, folder, unverified)
     names = _class_names(read("batches.meta").get("label_names"), 10, folder / "batches.meta")
@@ -133,15 +141,21 @@ def _cifar10(n_known: int, root: Path | None, unverified: bool, size: int | None
         parts = list(
             pool.map(lambda f: published.cifar_part(read(f), "labels", 10, folder / f), [*batches, "test_batch"])
         )
+    if both:
+        return hide_new_classes(*_together(parts), names, n_known)
     return hide_new_classes(*_together(parts[:-1]), names, n_known, parts[-1])
 
 
-def _cifar100(level: str, known: int, root: Path | None, unverified: bool, size: int | None) -> tuple[ImageSet, Truth]:
+def _cifar100(
+    level: str, known: int, both: bool, root: Path | None, unverified: bool, size: int | None
+) -> tuple[ImageSet, Truth]:
     folder = published.CIFAR100.locate("cifar100", root)
     read = partial(_cifar_record, published.CIFAR100, folder, unverified)
     n = {"fine": 100, "coarse": 20}[level]
     names = _class_names(read("meta").get(f"{level}_label_names"), n, folder / "meta")
     train, test = (published.cifar_part(read(file), f"{level}_labels", n, folder / file) for file in ("train", "test"))
+    if both:
+        return hide_new_classes(*_together([train, test]), names, known)
     return hide_new_classes(*train, names, known, test)
 
 
@@ -259,12 +273,15 @@ def _class_folders(root: Path, split: str, names: Sequence[str], size: int) -> t
 
 
 _LOADERS: dict[str, Callable[..., tuple[ImageSet, Truth]]] = {
-    "digits": _digits,
-    "cifar10": partial(_cifar10, 5),
-    "cifar10-all": partial(_cifar10, 0),
-    "cifar100": partial(_cifar100, "fine", 80),
-    "cifar100-50": partial(_cifar100, "fine", 50),
-    "cifar100-20": partial(_cifar100, "coarse", 0),
+    "digits": partial(_digits, False),
+    "digits-split": partial(_digits, True),
+    "cifar10": partial(_cifar10, 5, False),
+    "cifar10-all": partial(_cifar10, 0, False),
+    "cifar10-both": partial(_cifar10, 0, True),
+    "cifar100": partial(_cifar100, "fine", 80, False),
+    "cifar100-50": partial(_cifar100, "fine", 50, False),
+    "cifar100-20": partial(_cifar100, "coarse", 0, False),
+    "cifar100-20-both": partial(_cifar100, "coarse", 0, True),
     "svhn": _svhn,
     "omniglot": _omniglot,
     "stl10": partial(_stl10, False),

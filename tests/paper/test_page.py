@@ -1,0 +1,83 @@
+"""docs/paper.md and the command that writes it; what `autonovel reproduce` shows without measuring anything."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autonovel.paper.earlier import EARLIER
+from autonovel.paper.measured import Results, read
+from autonovel.paper.rendering import Page, whole_page
+from autonovel.paper.tables import CURVES, TABLES
+
+ROOT = Path(__file__).parents[2]
+
+
+def reproduce(*words, cwd=ROOT):
+    command = [sys.executable, "-m", "autonovel", "reproduce", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_the_page_is_current():
+    page = whole_page(Page(Results(read(ROOT / "lab" / "rows", EARLIER))))
+    assert (ROOT / "docs" / "paper.md").read_text(encoding="utf-8") == page, (
+        "run: autonovel reproduce --show md --to docs/paper.md"
+    )
+
+
+def test_the_command_writes_the_page(tmp_path):
+    done = reproduce("--show", "md", "--to", tmp_path / "paper.md")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "paper.md").read_text() == (ROOT / "docs" / "paper.md").read_text()
+
+
+def test_without_a_name_every_table_is_listed_with_what_is_missing(tmp_path):
+    done = reproduce(cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(f"\n{name} " in done.stdout for name in (*TABLES, *CURVES))
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_table_in_json_has_its_cells():
+    done = reproduce("table2", "--show", "json")
+    records = json.loads(done.stdout)
+    assert {record["table"] for record in records} == {"ablation"}
+    full = next(r for r in records if (r["row"], r["column"]) == ("full", "cifar10"))
+    assert (full["paper"], full["runs"], full["state"]) == (90.4, 3, "done")
+    assert full["ours"] == pytest.approx(91.1, abs=0.1)
+
+
+def test_pictures_are_drawn_of_what_there_is(tmp_path):
+    done = reproduce("figure-k", "ablation", "--show", "png", "--to", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ablation.png", "figure-k.png"]
+
+
+def test_a_list_has_a_command_for_every_run():
+    done = reproduce("ablation", "--columns", "cifar10", "--seeds", 2, "--list")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 12
+    assert lines[0].startswith("autonovel reproduce ablation --cell ablation.no-mse.cifar10.s0 ")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["ablatio"], "The paper has no table or figure 'ablatio' here (did you mean ablation?)"),
+        (["ablation", "--columns", "cifar1"], "--columns cifar1: no table here has that"),
+        (["ablation", "--rows", "fulll"], "--rows fulll: no table here has that (did you mean full?)"),
+        (["ablation", "--seeds", "0"], "--seeds is 0; it must be at least 1."),
+        (
+            ["ablation", "--cell", "ablation.full"],
+            "--cell ablation.full: there is no such run; --list prints all of them.",
+        ),
+        (["ablation", "--device", "gpu"], "gpu"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_a_sentence(words, part, tmp_path):
+    done = reproduce(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert not list(tmp_path.iterdir())
