@@ -19,7 +19,7 @@ from typing import Any
 
 import autonovel as an
 import autonovel.answers.further
-import autonovel.api
+import autonovel.api.discover
 import autonovel.export
 import autonovel.maths.count.probes
 import autonovel.maths.count.result
@@ -29,6 +29,7 @@ import autonovel.runs.state
 from autonovel.cli.flags import Flag, flags_of, usage
 from autonovel.cli.help import headings_of, typed
 from autonovel.cli.main import VERBS
+from autonovel.runs.verbs import VERBS as VERBS_OF_A_RUN
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import describe_recipes
 from autonovel.settings.registry import CHOICES
@@ -40,7 +41,7 @@ API: dict[str, dict[str, Any]] = {
     "Whole jobs": {
         "autonovel.discover": an.discover,
         "autonovel.cluster": an.cluster,
-        "autonovel.api.estimate": autonovel.api.estimate,
+        "autonovel.api.discover.estimate": autonovel.api.discover.estimate,
         "autonovel.tune": an.tune,
         "autonovel.load": an.load,
     },
@@ -110,7 +111,8 @@ def described(name: str, thing: Any, told: set[str]) -> list[str]:
     own = [node for kind in lineage(thing) for node in definition(kind).body if isinstance(node, ast.FunctionDef)]
     first = next((node for node in own if node.name == "__init__"), None)
     head = [] if first is None or issubclass(thing, an.Run) else [signature(name, first)]  # nobody makes a Run herself
-    members = [node for node in own if not INNER.match(node.name)]
+    members = [member_row(thing, node) for node in own if not INNER.match(node.name)]
+    members += [verb_row(kind) for kind in VERBS_OF_A_RUN.values()] if issubclass(thing, an.Run) else []
     fields = [row for row in field_rows(tree) if row[1]]
     if thing is Recipe:
         return [prose(thing, told), "Its fields, as flags: [settings.md](settings.md)."]
@@ -118,7 +120,7 @@ def described(name: str, thing: Any, told: set[str]) -> list[str]:
         *head,
         prose(thing, told),
         *([table(["field", "what"], fields)] if fields else []),
-        *([table(["member", "what"], (member_row(thing, node) for node in members))] if members else []),
+        *([table(["member", "what"], members)] if members else []),
     ]
 
 
@@ -174,10 +176,18 @@ def member_row(owner: type, node: ast.FunctionDef) -> tuple[str, str]:
     """A method as it is called, or a property, with its first paragraph."""
     is_property = any(ast.unparse(mark) == "property" for mark in node.decorator_list)
     shown = [word.partition("=")[0] for word in parameters(node)]
-    words = [word for word in shown if word not in ("*", "after")]  # after is for programs that edit beside each other
+    words = [word for word in shown if word != "*"]
     text = inspect.getdoc(getattr(owner, node.name)) or ""
     call = node.name if is_property else f"{node.name}({', '.join(words)})"
     return f"`{call}`", plain(" ".join(text.partition("\n\n")[0].split()))
+
+
+def verb_row(kind: Any) -> tuple[str, str]:
+    """A verb of editing as it is called, with what it does."""
+    words = [
+        f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in inspect.signature(kind).parameters.values()
+    ]
+    return f"`{kind.DO}({', '.join(words)})`", plain(" ".join((kind.__doc__ or "").split()))
 
 
 ALIKE = ("recipe", "preset", "seed", "device", "cache", "verbose", "reporter", "world", "report", "out", "run")

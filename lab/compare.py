@@ -35,7 +35,7 @@ from typing import Any
 from pages import ROOT, ROWS, Row, read_rows, spread, table
 from tasks import STUDIES, make_task
 
-from autonovel.api import discover
+from autonovel.api.discover import discover
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.base.screen import say
 from autonovel.data.images import ImageSet

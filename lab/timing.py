@@ -35,7 +35,7 @@ from compare import commit
 from PIL import Image
 
 from autonovel.answers.network import restore
-from autonovel.api import discover
+from autonovel.api.discover import discover
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages
 from autonovel.data.reading.inputs import load_images
@@ -172,7 +172,7 @@ class Bare:
     """The network of a run, and nothing around it: the classes of images, uint8 batches."""
 
     def __init__(self, folder: Path, mode: Mode) -> None:
-        from autonovel.runs.folder import Run
+        from autonovel.api.run import Run
 
         self.trained, self.mode = restore(Run(folder), mode), mode
         net = self.trained.net

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import autonovel as an
-from autonovel.api import estimate
+from autonovel.api.discover import estimate
 from autonovel.base.chance import seeded
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.data.images import ImageSet

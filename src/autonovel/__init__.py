@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from autonovel.api import cluster, discover, tune
+    from autonovel.api.discover import cluster, discover
+    from autonovel.api.run import Run, load
+    from autonovel.api.tune import tune
     from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
     from autonovel.data.benchmarks.splits import load_benchmark
     from autonovel.data.images import ImageSet, Truth
     from autonovel.estimator import AutoNovel
     from autonovel.maths.count.estimate import estimate_classes
-    from autonovel.runs.folder import Run, load
     from autonovel.settings.recipe import Recipe
     from autonovel.settings.recipes import get_recipe
 
 # Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
 _HOMES = {
     "AutoNovel": "estimator",
-    "cluster": "api",
-    "discover": "api",
+    "cluster": "api.discover",
+    "discover": "api.discover",
     "load_benchmark": "data.benchmarks.splits",
     "ImageSet": "data.images",
     "Truth": "data.images",
@@ -37,9 +38,9 @@ _HOMES = {
     "estimate_classes": "maths.count.estimate",
     "Recipe": "settings.recipe",
     "get_recipe": "settings.recipes",
-    "Run": "runs.folder",
-    "load": "runs.folder",
-    "tune": "api",
+    "Run": "api.run",
+    "load": "api.run",
+    "tune": "api.tune",
 }
 __all__ = [
     "AutoNovel",

@@ -13,7 +13,8 @@ from sklearn.exceptions import NotFittedError
 
 from autonovel.answers.judge import Judge
 from autonovel.answers.network import Answers, restore
-from autonovel.api import Path_, discover
+from autonovel.api.discover import discover
+from autonovel.api.run import Path_
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, says_a_class
 from autonovel.machine.device import Mode

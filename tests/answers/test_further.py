@@ -18,13 +18,14 @@ from autonovel.answers.further import Classes, parts_of, predict
 from autonovel.answers.judge import Judge
 from autonovel.answers.network import restore
 from autonovel.answers.predicted import Columns, Predicted, Predictions, writer_to
+from autonovel.api.run import Run
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.runs.answers import MachineAnswers
-from autonovel.runs.folder import Run
-from autonovel.runs.state import first_state, replay
+from autonovel.runs.edits import replay
+from autonovel.runs.state import first_state
 from autonovel.settings.recipe import Model, Recipe, Swap
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import packaged_network

@@ -19,6 +19,7 @@ from autonovel.answers.judge import (
     write_pile_answer,
 )
 from autonovel.answers.network import Answers, said_by_heads
+from autonovel.api.run import Run
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError
 from autonovel.data.augment import to_float
@@ -27,7 +28,6 @@ from autonovel.maths.known_space import group_means, unit
 from autonovel.methods.base import PileAnswer
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import build
-from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Joint, Model, Recipe, Swap
 from tests.tiny import joint_method
 

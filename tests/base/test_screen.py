@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autonovel
+from autonovel.api.run import Run
 from autonovel.base.errors import AutonovelWarning
 from autonovel.base.screen import printable, say
 from autonovel.cli.main import main
 from autonovel.machine.progress import Bars, Lines
-from autonovel.runs.folder import Run
 from tests.runs.made import make_run
 
 CLEAR_SCREEN, RED = "\x1b[2J", "\x1b[31mred"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autonovel.runs.folder import load
+from autonovel.api.run import load
 from tests.cli.conftest import Call
 
 

@@ -9,9 +9,9 @@ import torch
 
 from autonovel.answers.judge import Verdict
 from autonovel.answers.network import Answers
+from autonovel.api.run import Run
 from autonovel.data.images import ImageSet
 from autonovel.discovery.finish import plain, write_outcome
-from autonovel.runs.folder import Run
 from tests.runs.made import SUMMARY
 
 

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import autonovel as an
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.cli.main import main
 from autonovel.data.images import ImageSet
@@ -17,7 +18,6 @@ from autonovel.discovery import run_stages as walk
 from autonovel.discovery.next_round import next_round, same_recipe
 from autonovel.machine.progress import Reporter
 from autonovel.maths.count.result import ClassEstimate
-from autonovel.runs.folder import Run, load
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import Facts, loosened, settle, without_mirrors

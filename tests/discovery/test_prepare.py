@@ -12,6 +12,7 @@ import torch
 
 import autonovel as an
 from autonovel.answers.network import restore
+from autonovel.api.run import Run
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.data.images import ImageSet, Truth
 from autonovel.discovery import run_stages as walk
@@ -21,7 +22,6 @@ from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Model, Recipe, Swap
 from autonovel.settings.recipes import get_recipe
 from tests.small_data import write_small_cifar10

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autonovel as an
-from autonovel.runs.folder import Run, load
+from autonovel.api.run import Run, load
 from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from tests.report.made import digits_run

@@ -8,10 +8,10 @@ from typing import get_args
 
 import pytest
 
+from autonovel.api.run import Run
 from autonovel.cli import export as command
 from autonovel.cli.main import main
 from autonovel.export import FORMATS, HOW
-from autonovel.runs.folder import Run
 
 
 def test_sorting_images(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from autonovel.api.run import Run, load
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.export import export
 from autonovel.export import folders as module
 from autonovel.export.place import move
-from autonovel.runs.folder import Run, load
 from tests.export.conftest import edit
 
 

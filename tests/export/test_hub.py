@@ -7,10 +7,10 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 
+from autonovel.api.run import load
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.export import export
 from autonovel.export.weights import read_model
-from autonovel.runs.folder import load
 
 
 def test_the_safetensors_folder_is_uploaded(single: Path, monkeypatch: pytest.MonkeyPatch) -> None:

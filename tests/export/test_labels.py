@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from PIL import Image
 
+from autonovel.api.run import Run, load
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.export import export
-from autonovel.runs.folder import Run, load
 from tests.export.conftest import edit
 
 FOUND = {"new 0", "grey heron", "not a class", "1"}

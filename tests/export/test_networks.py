@@ -14,6 +14,7 @@ from safetensors import safe_open
 import autonovel
 from autonovel.answers.judge import Judge
 from autonovel.answers.network import restore
+from autonovel.api.run import Run, load
 from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.data.loader import resize
 from autonovel.export import export, graphs
@@ -22,7 +23,6 @@ from autonovel.export.network import network_of
 from autonovel.export.weights import read_model
 from autonovel.machine.device import Mode
 from autonovel.runs.classes import Class, Outputs
-from autonovel.runs.folder import Run, load
 from tests.export.conftest import edit, pixels_of
 from tests.runs.made import FORMAT_1
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.export import export
-from autonovel.runs.folder import Run, load
 from tests.export.conftest import edit
 from tests.runs.made import FORMAT_1, make_run
 

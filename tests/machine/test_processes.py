@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from autonovel.api.run import load
 from autonovel.base.errors import InputError
 from autonovel.cli.main import main
 from autonovel.machine.device import Mode
 from autonovel.machine.launch import Launch, launched
 from autonovel.machine.processes import ALONE, Share, World, join, may_speak
-from autonovel.runs.folder import load
-from autonovel.runs.shared import SharedRun
+from autonovel.runs.shared import SharedFolder
 from tests.small_data import write_small_cifar10
 from tests.together import ESTIMATORS, KINDS, LONG, estimate, exact, long, short, train_kind
 
@@ -124,7 +124,7 @@ class Second(World):
 
 
 def test_processes_with_other_images_are_refused(tmp_path: Path) -> None:
-    run = SharedRun(tmp_path / "run", Second(1, 2))
+    run = SharedFolder(tmp_path / "run", Second(1, 2))
     mine = {"run": {"seed": 0, "data": {"fingerprint": "b"}}}
     with (
         pytest.raises(InputError, match="Process 1 and the first one do not have the same data.fingerprint"),

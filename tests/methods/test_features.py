@@ -10,12 +10,12 @@ from PIL import Image
 
 import autonovel as an
 from autonovel.answers.network import restore
+from autonovel.api.run import Run
 from autonovel.data.images import ImageSet, Truth
 from autonovel.discovery.finish import read_estimate
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.methods import features
-from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Model, Recipe, Swap
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import packaged_network

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import autonovel as an
 from autonovel.answers.network import restore
+from autonovel.api.run import Run
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, Truth
@@ -24,7 +25,6 @@ from autonovel.maths.contrastive import labelled_nt_xent
 from autonovel.methods.base import Task, losses_of
 from autonovel.methods.contrast import Contrasted
 from autonovel.models.net import Net, build
-from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Augment, JointContrast, Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import without_mirrors
@@ -257,7 +257,7 @@ def test_views_are_mirrored_only_where_known_classes_stay_what_they_are() -> Non
 
 def test_what_a_small_network_does_not_see_is_kept_for_the_eye(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Photographs are learned from at 32 pixels on a CPU; thumbnails and further images keep the usual 64."""
-    monkeypatch.setattr("autonovel.api.packaged_network", lambda: False)
+    monkeypatch.setattr("autonovel.api.discover.packaged_network", lambda: False)
     monkeypatch.setattr("autonovel.discovery.prepare.packaged_network", lambda: False)
     labels = np.repeat(np.arange(4), 4)
     for i, (image, label) in enumerate(zip(class_images(labels, 100), labels, strict=True)):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from autonovel.api.run import Run, load
 from autonovel.report.server import Site
-from autonovel.runs.folder import Run, load
 from tests.report.browser import CHROMIUM, OpenTab, tabs
 from tests.report.client import Client
 from tests.report.made import digits_run

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from autonovel.api.run import Run, load
 from autonovel.data.images import ImageSet, Source
 from autonovel.runs.answers import ImageRecord, Prediction
-from autonovel.runs.folder import Run, load
 from autonovel.runs.geometry import reduced
 from autonovel.settings.recipes import get_recipe, with_fields
 
@@ -23,7 +23,7 @@ def digits_run(path: Path, *, n: int = 300, sources: Path | None = None) -> Run:
     """
     from sklearn.datasets import load_digits
 
-    from autonovel.api import discover
+    from autonovel.api.discover import discover
 
     digits = load_digits()
     images = (digits.images[: 2 * n] * (255 / 16)).astype(np.uint8)[..., None]

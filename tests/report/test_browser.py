@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from autonovel.api.run import Run, load
 from autonovel.report.clusters import shown_clusters
-from autonovel.runs.folder import Run, load
 from tests.report.browser import PHONE, OpenTab, needs_chromium
 from tests.report.made import HOSTILE
 

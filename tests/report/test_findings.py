@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.api.run import Run, load
 from autonovel.report.clusters import Shown, pick, shown_clusters
 from autonovel.report.findings import alike_pairs, count_duplicates, find, nearest_known, separation
-from autonovel.runs.folder import Run, load
 
 
 def made(rows: np.ndarray, number: int = 0, *, sure: float = 0.9) -> Shown:

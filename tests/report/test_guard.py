@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from autonovel.api.run import Run, load
 from autonovel.report import server
 from autonovel.report.connections import impatient_protocol
 from autonovel.report.server import Site
-from autonovel.runs.folder import Run, load
 from tests.report.client import PATIENCE, Client
 
 
@@ -60,7 +60,7 @@ def test_who_is_refused_gets_no_cookie_and_uses_up_no_token(site: Site) -> None:
 OPEN = """
 import sys
 from autonovel.report.server import serve
-from autonovel.runs.folder import load
+from autonovel.api.run import load
 serve(load(sys.argv[1]))
 """
 BROWSER = """#!/bin/sh

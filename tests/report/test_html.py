@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.report.charts import Line, line_chart
 from autonovel.report.clusters import shown_clusters
 from autonovel.report.html import describe_confusion, describe_result, estimate_charts, training_charts, write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
-from autonovel.runs.folder import Run, load
 from tests.report.made import HOSTILE, large_run
 
 
@@ -102,7 +102,7 @@ def test_a_notebook_shows_the_picture_with_the_present_names(run: Run, monkeypat
         HTML=lambda text: text.encode(), Image=lambda filename: Path(filename).read_bytes(), display=shown.append
     )
     monkeypatch.setitem(sys.modules, "IPython.display", display)  # type: ignore[arg-type]
-    monkeypatch.setattr("autonovel.runs.show._in_notebook", lambda: True)
+    monkeypatch.setattr("autonovel.api.show._in_notebook", lambda: True)
     before = draw_clusters(run).read_bytes()
     run.show()
     run.name(2, "heron").show()

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from autonovel.runs.folder import Run, load
+from autonovel.api.run import Run, load
 from tests.report.client import PATIENCE, Client
 
 KILLS = int(os.environ.get("AUTONOVEL_KILLS", "10"))
@@ -20,7 +20,7 @@ KILLS = int(os.environ.get("AUTONOVEL_KILLS", "10"))
 SERVE = """
 import sys
 from autonovel.report.server import serve
-from autonovel.runs.folder import load
+from autonovel.api.run import load
 serve(load(sys.argv[1]), open_page=False)
 """
 

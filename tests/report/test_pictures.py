@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from autonovel.api.run import Run, load
 from autonovel.report.server import Site
-from autonovel.runs.folder import Run, load
 from tests.report.browser import SCREENSHOTS, needs_chromium, tabs
 
 pytestmark = needs_chromium

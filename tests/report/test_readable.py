@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autonovel.runs.folder import Run
+from autonovel.api.run import Run
 from tests.report.browser import PHONE, OpenTab, axe, needs_chromium, shoot
 
 pytestmark = needs_chromium

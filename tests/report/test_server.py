@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.report import session
 from autonovel.report.guard import HEADERS
 from autonovel.report.server import Site
-from autonovel.runs.folder import Run, load
 from tests.report.client import Client
 from tests.report.made import HOSTILE
 
@@ -211,17 +211,17 @@ def test_every_change_is_in_the_journal(client: Client, run: Run) -> None:
     assert state["edits"] == 1
     assert next(c["name"] for c in state["clusters"] if c["number"] == 0) == "heron"
     assert client.edit(do="merge", clusters=[1, 2], after=1).status == 200
-    assert client.edit(do="split", cluster=3, parts=2, after=2).status == 200
+    assert client.edit(do="split", cluster=3, into=2, after=2).status == 200
     assert client.edit(do="move", images=[0, 1, 2], to=4, after=3).status == 200
     assert client.edit(do="move", images=[3], to="1", after=4).status == 200
-    assert client.edit(do="mark", cluster=4, **{"as": "not a class"}, after=5).status == 200
-    assert client.edit(do="mark", cluster=0, **{"as": "2"}, after=6).status == 200
+    assert client.edit(do="mark", cluster=4, kind="not a class", after=5).status == 200
+    assert client.edit(do="mark", cluster=0, kind="2", after=6).status == 200
     assert client.edit(do="undo", after=7).json["redo"] is True
     assert client.edit(do="redo", after=8).json["redo"] is False
     verbs = ["name", "merge", "split", "move", "move", "mark", "mark", "undo", "redo"]
     assert [entry["do"] for entry in load(run.path).edits] == verbs
-    assert client.edit(do="regroup", k=3, after=9).status == 200
-    number = max(c["number"] for c in client.edit(do="gather", images=[5, 8], after=10).json["clusters"])
+    assert client.edit(do="regroup", n_new=3, after=9).status == 200
+    number = max(c["number"] for c in client.edit(do="move", to=None, images=[5, 8], after=10).json["clusters"])
     assert load(run.path).state.members[number].tolist() == [5, 8]
 
 
@@ -262,15 +262,15 @@ def test_a_change_from_the_command_line_shows_on_the_page(client: Client, run: R
         {"do": "merge", "clusters": [1]},
         {"do": "merge", "clusters": "12"},
         {"do": "merge", "clusters": [1, 1]},
-        {"do": "split", "cluster": 0, "parts": 1},
-        {"do": "split", "cluster": 0, "parts": 10**9},
+        {"do": "split", "cluster": 0, "into": 1},
+        {"do": "split", "cluster": 0, "into": 10**9},
         {"do": "move", "images": [10**9], "to": 0},
         {"do": "move", "images": ["../../x"], "to": 0},
-        {"do": "move", "images": [1], "to": None},
-        {"do": "gather", "images": []},
-        {"do": "gather", "images": [10**9]},
-        {"do": "mark", "cluster": 0, "as": "nothing known"},
-        {"do": "regroup", "k": 0},
+        {"do": "move", "images": [1]},
+        {"do": "move", "images": [], "to": None},
+        {"do": "move", "images": [10**9], "to": None},
+        {"do": "mark", "cluster": 0, "kind": "nothing known"},
+        {"do": "regroup", "n_new": 0},
         {"do": "undo"},
         {"do": "delete"},
     ],

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from autonovel.api.run import Run, load
 from autonovel.runs.answers import ImageRecord, Prediction
-from autonovel.runs.folder import Run, load
 
 FORMAT_1 = Path(__file__).parent / "fixtures" / "format1"
 KNOWN = ("cat", "dog")

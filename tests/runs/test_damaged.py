@@ -10,11 +10,11 @@ import pytest
 
 from autonovel.answers.judge import FILE as JUDGE
 from autonovel.answers.judge import Judge
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters
 from autonovel.report.session import Session
-from autonovel.runs.folder import Run, load
 from tests.report.made import digits_run
 
 

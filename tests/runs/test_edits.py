@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.runs.edits import Conflict
-from autonovel.runs.folder import Run, load
+from autonovel.runs.verbs import Merge, Name
 from tests.runs.made import make_run
 
 GROUPS = [0, 0, 1, -1, 2, 2, 2, -2, 1, 0]
@@ -183,12 +184,12 @@ def test_undo_and_redo_are_entries_too(run: Run) -> None:
 def test_two_people_do_not_overwrite_each_other(run: Run) -> None:
     other = load(run.path)
     seen = len(other.edits)
-    run.name(0, "heron", after=seen)
+    run.edit(Name(0, "heron"), after=seen)
     with pytest.raises(Conflict, match=r"was edited meanwhile \(1 edits, not 0\)") as caught:
-        other.merge(0, 1, after=seen)
+        other.edit(Merge(0, 1), after=seen)
     assert caught.value.edits == 1
     assert other.names == {0: "heron"}  # looks again
-    other.merge(0, 1, after=1)
+    other.edit(Merge(0, 1), after=1)
     assert sizes(run) == {0: 5, 2: 3, -1: 1, -2: 1}
 
 

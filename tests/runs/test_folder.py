@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import autonovel as an
+from autonovel.api.run import Run, load
+from autonovel.api.show import as_html
 from autonovel.base.errors import InputError, TrainingError
-from autonovel.runs.folder import Run, load
-from autonovel.runs.show import as_html
 from tests.runs.made import FORMAT_1, SUMMARY, make_run
 
 GROUPS = [0, 0, 1, -1, 2, 2, 2, -2, 1, 0]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from autonovel.api.run import load
 from autonovel.base.errors import InputError
-from autonovel.runs.folder import load
 from autonovel.runs.journal import open_journal, read_entries
 from tests.runs.made import make_run
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.api.run import Run
 from autonovel.base.errors import InputError
 from autonovel.report.clusters import shown_clusters
 from autonovel.report.findings import find
-from autonovel.runs.folder import Run
 from autonovel.runs.merging import MERGING, read_merging
 from tests.runs.made import make_run
 
@@ -30,7 +30,7 @@ def texts(run: Run) -> list[str]:
 def test_all_of_it_is_one_edit_and_the_machine_keeps_its_word(run: Run) -> None:
     assert run.suggested == [[0, 4], [1, 3]]
     before = run.machine.group.copy()
-    run.merge_suggested()
+    run.merge(suggested=True)
     assert [(c.number, len(c.members)) for c in run.clusters if c.number >= 0] == [(0, 11), (1, 11), (2, 4)]
     assert run.suggested == []
     assert (run.machine.group == before).all()
@@ -47,7 +47,7 @@ def test_names_marks_and_earlier_edits_are_respected(run: Run) -> None:
     assert run.suggested == []
     run.undo().merge(4, 0)
     assert run.suggested == []
-    run.undo().merge_suggested()
+    run.undo().merge(suggested=True)
     assert run.names == {4: "egret", 1: "heron", 3: "gull"}
     assert len(run.state.members[4]) == 11
     assert (run.state.group[np.array(GROUPS) == -1] == -1).all()
@@ -64,12 +64,12 @@ def test_where_nothing_is_suggested(tmp_path: Path, run: Run) -> None:
     assert read_merging(bare) is None
     assert bare.suggested == []
     with pytest.raises(InputError, match="only objective swap does"):
-        bare.merge_suggested()
+        bare.merge(suggested=True)
     for number, why in ((None, "cannot tell classes apart"), (5, "tell 5 classes apart"), (9, "tell 9 classes apart")):
         run.write_json(MERGING, {"order": ORDER, "n_new": number, "mixed": []})
         assert run.suggested == []
         with pytest.raises(InputError, match=f"nothing to merge as suggested: .*{why}"):
-            run.merge_suggested()
+            run.merge(suggested=True)
     assert not run.edits
 
 
@@ -101,7 +101,7 @@ def test_a_damaged_file_is_said_to_be(run: Run, content: dict[str, object]) -> N
 def test_the_report_warns(run: Run) -> None:
     pairs = [text for text in texts(run) if "look like one class" in text]
     assert [text.partition(" look")[0] for text in pairs] == ["“new 0” and “new 4”", "“new 1” and “new 3”"]
-    run.merge_suggested()
+    run.merge(suggested=True)
     assert not any("look like one class" in text for text in texts(run))
     run.undo()
     run.write_json(MERGING, {"order": ORDER, "n_new": 8, "mixed": [1, 2]})

@@ -1,6 +1,7 @@
 """The clusters after any edits: nothing is lost, and undo restores exactly."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autonovel.base.errors import InputError
-from autonovel.runs import edits
 from autonovel.runs.answers import MachineAnswers
-from autonovel.runs.state import State, first_state, replay, standing
+from autonovel.runs.edits import States, replay
+from autonovel.runs.state import State, first_state, standing
+from autonovel.runs.verbs import VERBS, Edit, Mark, Merge, Name, Split
 
 N = 24
 IDS = [f"{i}.png" for i in range(N)]
 FEATURES = np.random.default_rng(0).normal(size=(N, 5)).astype(np.float16)
+RUN: Any = SimpleNamespace(features=FEATURES, machine=SimpleNamespace(images=IDS))
 
 
 def start(seed: int = 0) -> State:
@@ -46,6 +49,10 @@ verbs = st.one_of(
 )
 
 
+def line(state: State, verb: Edit) -> dict[str, Any]:
+    return verb.entry(state, RUN)
+
+
 def make(state: State, entries: list[dict[str, Any]], verb: tuple[Any, ...]) -> dict[str, Any] | None:
     """The entry of a verb, or None where it is refused."""
     do, *words = verb
@@ -54,9 +61,8 @@ def make(state: State, entries: list[dict[str, Any]], verb: tuple[Any, ...]) -> 
         return {"do": do} if done else None
     if do == "redo":
         return {"do": do} if undone else None
-    more = {"split": [FEATURES], "move": [IDS], "regroup": [FEATURES]}.get(do, [])
     try:
-        return getattr(edits, do)(state, *words, *more)
+        return line(state, VERBS[do](*words[0]) if do == "merge" else VERBS[do](*words))
     except InputError:
         return None
 
@@ -83,7 +89,7 @@ def test_no_sequence_of_edits_loses_an_image_and_undo_restores(sequence: list[tu
     entries: list[dict[str, Any]] = []
     past: list[State] = []  # the states that undo goes back to, kept in the plainest way
     future: list[State] = []
-    states = edits.States(Path("run"), first)
+    states = States(Path("run"), first)
     for verb in sequence:
         entry = make(state, entries, verb)
         if entry is None:
@@ -112,14 +118,14 @@ def test_no_sequence_of_edits_loses_an_image_and_undo_restores(sequence: list[tu
 
 def test_merge_keeps_the_first_number_and_a_name() -> None:
     state = start()
-    first = replay(state, [edits.merge(state, (2, 0, 3))])
+    first = replay(state, [line(state, Merge(2, 0, 3))])
     assert first.members[2].tolist() == np.flatnonzero(np.isin(state.group, [0, 2, 3])).tolist()
     assert sorted(first.marks) == [1, 2, 4]
-    named = [edits.name(state, 0, "heron"), edits.name(state, 3, "stork")]
+    named = [line(state, Name(0, "heron")), line(state, Name(3, "stork"))]
     after = replay(state, named)
-    assert replay(state, [*named, edits.merge(after, (2, 0, 3))]).names == {2: "heron"}
-    assert replay(state, [*named, edits.merge(after, (3, 0))]).names == {3: "stork"}
-    assert same(replay(state, [*named, edits.merge(after, (3, 0)), {"do": "undo"}]), after)
+    assert replay(state, [*named, line(after, Merge(2, 0, 3))]).names == {2: "heron"}
+    assert replay(state, [*named, line(after, Merge(3, 0))]).names == {3: "stork"}
+    assert same(replay(state, [*named, line(after, Merge(3, 0)), {"do": "undo"}]), after)
 
 
 def test_a_known_class_can_be_called_like_a_cluster() -> None:
@@ -129,21 +135,21 @@ def test_a_known_class_can_be_called_like_a_cluster() -> None:
 
 def test_marked_clusters() -> None:
     state = start()
-    entries = [edits.name(state, 0, "heron"), edits.mark(state, 0, "cat"), edits.mark(state, 2, "not a class")]
+    entries = [line(state, Name(0, "heron")), line(state, Mark(0, "cat")), line(state, Mark(2, "not a class"))]
     marked = replay(state, entries)
     assert marked.classes == ("cat", "new 1", "new new 1", "new 3", "new 4")
     assert (marked.labels[state.group == 0] == 0).all()
     assert (marked.labels[state.group == -1] == 0).all()
     assert (marked.labels[state.group == 2] == -1).all()
     assert marked.given_names == {}
-    back = replay(state, [*entries, edits.mark(marked, 0, "new")])
+    back = replay(state, [*entries, line(marked, Mark(0, "new"))])
     assert back.given_names == {0: "heron"}
     with pytest.raises(InputError, match="Cluster 0 is the known class 'cat'; mark it 'new' to name it"):
-        edits.name(marked, 0, "stork")
+        line(marked, Name(0, "stork"))
 
 
 def test_the_number_of_a_cluster_that_is_gone_is_not_given_again() -> None:
     state = start()
-    entries = [edits.merge(state, (1, 4))]
+    entries = [line(state, Merge(1, 4))]
     merged = replay(state, entries)
-    assert list(edits.split(merged, 1, 2, FEATURES)["parts"]) == ["5"]
+    assert list(line(merged, Split(1, 2))["parts"]) == ["5"]

@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autonovel.answers.network import last_stage
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.cli.results import print_result
 from autonovel.export import card
 from autonovel.report.html import write_report
 from autonovel.report.session import Session
-from autonovel.runs.folder import Run, load
 from autonovel.runs.geometry import reduced
 from autonovel.runs.summary import read_summary
 from tests.runs.made import FORMAT_1, SUMMARY, make_run

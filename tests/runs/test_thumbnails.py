@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.runs import thumbnails
-from autonovel.runs.folder import Run, load
 from autonovel.runs.thumbnails import write_thumbnails
 from tests.runs.made import make_run
 

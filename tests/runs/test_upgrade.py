@@ -10,12 +10,12 @@ import torch
 
 import autonovel as an
 from autonovel.answers.network import restore
+from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.models.net import build, from_description
-from autonovel.runs.folder import Run, load
 from autonovel.runs.upgrade import describe_network, upgraded_recipe
 from autonovel.settings.recipe import Model, Recipe, Swap, from_dict
 from autonovel.settings.recipes import get_recipe

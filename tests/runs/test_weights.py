@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from autonovel.api.run import Run
 from autonovel.base.errors import InputError
-from autonovel.runs.folder import Run
 from autonovel.runs.weights import StageCheckpoint, read_metadata, read_tensors, write_tensors
 from tests.runs.made import FORMAT_1
 

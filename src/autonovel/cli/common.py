@@ -153,7 +153,7 @@ class OnePile(Reader):
 
 
 def load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
-    """``autonovel.api``, and with it torch, and what the work, done in a thread meanwhile, gives.
+    """``autonovel.api.discover``, and with it torch, and what the work, done in a thread meanwhile, gives.
 
     Reading a benchmark takes a third of the time that importing torch does, most of it outside of Python.
     """
@@ -161,7 +161,7 @@ def load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
 
     with ThreadPoolExecutor(1) as thread, _without_garbage():
         done = thread.submit(work)
-        import autonovel.api as api
+        import autonovel.api.discover as api
 
         return api, done.result()
 

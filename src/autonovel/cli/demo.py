@@ -21,7 +21,7 @@ class Demo(TrainingVerb):
 
     def do(self, recipe: Recipe) -> None:
         """Discover the digits."""
-        from autonovel.api import discover
+        from autonovel.api.discover import discover
         from autonovel.data.benchmarks.splits import load_benchmark
 
         images, truth = load_benchmark("digits", None)

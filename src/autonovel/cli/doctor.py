@@ -62,7 +62,7 @@ def _small_training() -> str:
     """Discovery in noise, from the first stage to the last."""
     import numpy as np
 
-    from autonovel.api import discover
+    from autonovel.api.discover import discover
     from autonovel.data.images import ImageSet
     from autonovel.settings.recipes import get_recipe
 

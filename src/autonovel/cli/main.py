@@ -20,6 +20,7 @@ from autonovel.cli.flags import Flag, Given, build, flags_of, overlay, read
 from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
+from autonovel.runs.verbs import VERBS as EDITS
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe, with_pretraining
 from autonovel.settings.registry import CHOICES, described
@@ -34,14 +35,7 @@ VERBS = {
     "show": "show.Show",
     "report": "report.Report",
     "browse": "browse.Browse",
-    "name": "edit.Name",
-    "merge": "edit.Merge",
-    "split": "edit.Split",
-    "move": "edit.Move",
-    "mark": "edit.Mark",
-    "undo": "edit.Undo",
-    "redo": "edit.Redo",
-    "regroup": "edit.Regroup",
+    **{word: f"edit.{word}" for word in EDITS},
     "predict": "predict.Predict",
     "export": "export.Export",
     "recipes": "recipes.Recipes",

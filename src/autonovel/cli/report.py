@@ -20,6 +20,7 @@ class Report(Verb):
 
     def do(self) -> None:
         """Write it."""
+        from autonovel.report.html import draw_report
         from autonovel.runs.folder import load
 
-        say(load(self.run).report())
+        say(draw_report(load(self.run)))

@@ -90,12 +90,14 @@ class Tune(TwoPiles):
 
     def do(self, recipe: Recipe) -> None:
         """Compare."""
-        api, (labelled, unlabelled, _) = load_api_while(self.read)  # the truth of a benchmark is dropped here
+        _, (labelled, unlabelled, _) = load_api_while(self.read)  # the truth of a benchmark is dropped here
+        from autonovel.api.tune import tune
+
         passed = self.passed_on(recipe)
         del passed["world"]
         names = ("trials", "splits", "hide", "seeds", "n_new", "with_pile", "halving", "together", "cache")
         own = {name: getattr(self, name) for name in names}
-        tuned = api.tune(labelled, unlabelled, search=self.axes(), **own, **passed)
+        tuned = tune(labelled, unlabelled, search=self.axes(), **own, **passed)
         if self.json:
             say(json.dumps(tuned.to_dict()))
             return

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import InputError
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 from autonovel.runs.geometry import typicality
 from autonovel.runs.thumbnails import Thumbnails
 
@@ -93,7 +93,7 @@ class Shown:
         return self.rows
 
 
-def shown_clusters(run: Run, before: Sequence[Shown] = ()) -> list[Shown]:
+def shown_clusters(run: Folder, before: Sequence[Shown] = ()) -> list[Shown]:
     """The clusters of a run as they are now.
 
     Args:
@@ -127,7 +127,7 @@ def shown_clusters(run: Run, before: Sequence[Shown] = ()) -> list[Shown]:
     return found
 
 
-def shown_names(run: Run) -> tuple[str, ...]:
+def shown_names(run: Folder) -> tuple[str, ...]:
     """What every unlabelled image is called: its path below the folder that was given, else its id."""
     # asked for once: each time the run looks whether the file has changed
     records, ids = run.images, run.machine.images
@@ -194,7 +194,7 @@ class Pictures:
         side: pixels of a picture, which is square.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Folder) -> None:
         self._thumbnails = run.thumbnails
         self._place = run.unlabelled
         self.side = 0 if self._thumbnails is None else self._thumbnails.side

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from autonovel.base.errors import listed
 from autonovel.report.clusters import Shown
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 from autonovel.runs.merging import Merging, read_merging
 
 Floats = npt.NDArray[np.float32]
@@ -67,7 +67,7 @@ def _some(rows: npt.NDArray[np.int64], most: int = SAMPLE) -> npt.NDArray[np.int
     return rows if len(rows) <= most else np.sort(rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)])
 
 
-def labelled_groups(run: Run) -> dict[str, npt.NDArray[np.int64]]:
+def labelled_groups(run: Folder) -> dict[str, npt.NDArray[np.int64]]:
     """Known class -> its rows among the labelled images."""
     labels = [record.label for record in run.images if record.label is not None]
     if not labels:
@@ -76,7 +76,7 @@ def labelled_groups(run: Run) -> dict[str, npt.NDArray[np.int64]]:
     return {str(name): np.flatnonzero(inverse == place) for place, name in enumerate(names)}
 
 
-def nearest_known(run: Run, clusters: Sequence[Shown], most: int = 3) -> list[list[Nearest]]:
+def nearest_known(run: Folder, clusters: Sequence[Shown], most: int = 3) -> list[list[Nearest]]:
     """For every cluster the known classes that its features are most like; empty lists where these were not kept."""
     known = run.labelled_features
     groups = labelled_groups(run)
@@ -147,7 +147,7 @@ def count_duplicates(features: npt.NDArray[np.floating], clusters: Sequence[Show
     return found, seen
 
 
-def read_problems(run: Run) -> list[dict[str, str]]:
+def read_problems(run: Folder) -> list[dict[str, str]]:
     """The rows of problems.csv."""
     path = run.path / "problems.csv"
     if not path.exists():
@@ -156,7 +156,7 @@ def read_problems(run: Run) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row.get("reason")]
 
 
-def find(run: Run, clusters: Sequence[Shown]) -> list[Finding]:
+def find(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
     """Everything to know about a result, warnings first."""
     new = [cluster for cluster in clusters if cluster.kind == "new"]
     found = [*_about_sizes(new), *_about_pairs(run, new), *_about_doubt(new)]
@@ -231,7 +231,7 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
     return found
 
 
-def _about_pairs(run: Run, new: Sequence[Shown]) -> list[Finding]:
+def _about_pairs(run: Folder, new: Sequence[Shown]) -> list[Finding]:
     """Clusters that look like one class, or hold several: what the heads say, or else what the features do."""
     full = [cluster for cluster in new if cluster.size]
     said = read_merging(run)
@@ -248,7 +248,7 @@ def _about_pairs(run: Run, new: Sequence[Shown]) -> list[Finding]:
     ]
 
 
-def _about_number(run: Run, new: Sequence[Shown], said: Merging) -> list[Finding]:
+def _about_number(run: Folder, new: Sequence[Shown], said: Merging) -> list[Finding]:
     shown = {cluster.number: cluster for cluster in new}
     groups = [[shown[n] for n in group if n in shown] for group in run.suggested]
     found = [

@@ -19,8 +19,9 @@ from autonovel.report.charts import Chart, Line, line_chart
 from autonovel.report.clusters import Pictures, Shown, pick, shown_clusters, shown_names
 from autonovel.report.findings import find, labelled_groups, nearest_known
 from autonovel.report.pages import TEMPLATES, render
+from autonovel.report.plots import draw_clusters
 from autonovel.report.session import unit_square
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 from autonovel.runs.state import standing
 
 MOST_PICTURES = 1_500
@@ -44,7 +45,14 @@ MOST_CONFUSED = 60
 """Classes up to which the table of true classes against clusters is drawn."""
 
 
-def write_report(run: Run) -> Path:
+def draw_report(run: Folder) -> Path:
+    """Write report.html and clusters.png as the clusters are now, and say where the report is."""
+    if Pictures(run).any:
+        draw_clusters(run)
+    return write_report(run)
+
+
+def write_report(run: Folder) -> Path:
     """Write report.html into the run folder and return its path."""
     clusters = shown_clusters(run)
     pictures = Pictures(run)
@@ -71,7 +79,7 @@ def write_report(run: Run) -> Path:
     return run.path / "report.html"
 
 
-def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
+def describe_result(run: Folder, clusters: Sequence[Shown]) -> dict[str, Any]:
     """The headline: how many classes, how sure, of how many images."""
     summary = run.summary
     new = [cluster for cluster in clusters if cluster.kind == "new"]
@@ -99,7 +107,7 @@ def describe_result(run: Run, clusters: Sequence[Shown]) -> dict[str, Any]:
     }
 
 
-def _about_number(run: Run, summary: dict[str, Any], now: int) -> str:
+def _about_number(run: Folder, summary: dict[str, Any], now: int) -> str:
     """Where the number of classes comes from."""
     found, interval = summary.get("n_new_estimated"), summary.get("n_new_interval")
     what = run.kind_found()
@@ -122,7 +130,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def describe_clusters(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> list[dict[str, Any]]:
+def describe_clusters(run: Folder, clusters: Sequence[Shown], pictures: Pictures) -> list[dict[str, Any]]:
     """What the page says of every cluster, with its pictures."""
     shown = clusters[:MOST_CLUSTERS]
     each = max(3, min(24, _affordable(pictures, MOST_PICTURES) // max(1, len(shown))))
@@ -161,7 +169,7 @@ def describe_clusters(run: Run, clusters: Sequence[Shown], pictures: Pictures) -
     return found
 
 
-def _known_pictures(run: Run, pictures: Pictures, wanted: set[str]) -> dict[str, str]:
+def _known_pictures(run: Folder, pictures: Pictures, wanted: set[str]) -> dict[str, str]:
     """Known class -> the picture of its most typical image, among the first ones."""
     features = run.labelled_features
     if features is None or not wanted:
@@ -186,7 +194,7 @@ def data_uri(pixels: npt.NDArray[np.uint8], quality: int = 75) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def describe_map(run: Run, clusters: Sequence[Shown], pictures: Pictures) -> dict[str, Any]:
+def describe_map(run: Folder, clusters: Sequence[Shown], pictures: Pictures) -> dict[str, Any]:
     """The map for the script of the page: places and clusters of the images, and the pictures of some of them."""
     rows = _sampled([cluster.rows for cluster in clusters], MOST_POINTS)
     place_of = np.zeros(len(run.machine.images), dtype=np.uint16)
@@ -253,7 +261,7 @@ def _sprites(pictures: Pictures, rows: Sequence[int]) -> list[str]:
     return sheets
 
 
-def estimate_charts(run: Run) -> list[Chart | None]:
+def estimate_charts(run: Folder) -> list[Chart | None]:
     """How the number of classes was found."""
     if not run.has("estimate.json"):
         return []
@@ -279,7 +287,7 @@ def estimate_charts(run: Run) -> list[Chart | None]:
     return charts
 
 
-def training_charts(run: Run) -> list[Chart | None]:
+def training_charts(run: Folder) -> list[Chart | None]:
     """The losses of every stage, epoch by epoch; of several networks or heads, the mean."""
     stages: dict[str, dict[str, dict[int, list[float]]]] = {}
     for entry in run.metrics:
@@ -306,7 +314,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def describe_confusion(run: Run) -> dict[str, Any] | None:
+def describe_confusion(run: Folder) -> dict[str, Any] | None:
     """True classes against clusters, where the truth was given; None otherwise."""
     table = run.summary.get("confusion")
     if not table or len(table) > MOST_CONFUSED:
@@ -320,7 +328,7 @@ def describe_confusion(run: Run) -> dict[str, Any] | None:
     return {"columns": columns, "rows": lines, "largest": largest, "scores": _scores(run)}
 
 
-def _true_classes(run: Run, table: Sequence[Sequence[int]]) -> list[str]:
+def _true_classes(run: Folder, table: Sequence[Sequence[int]]) -> list[str]:
     """What the rows of the confusion matrix stand for."""
     if "confusion_classes" in run.summary:
         return [str(name) for name in run.summary["confusion_classes"]]
@@ -335,6 +343,6 @@ def _natural(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isdecimal() else (10**9, name)
 
 
-def _scores(run: Run) -> list[tuple[str, str]]:
+def _scores(run: Folder) -> list[tuple[str, str]]:
     texts = {"acc_new": "accuracy", "nmi_new": "normalised mutual information", "ari_new": "adjusted Rand index"}
     return [(text, f"{run.summary[key]:.3f}") for key, text in texts.items() if run.summary.get(key) is not None]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from autonovel.base.errors import InputError, kind_found
 from autonovel.report.clusters import Pictures, Shown, shown_clusters
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ MOST_CLUSTERS = 100
 _RED = (220, 38, 38)
 
 
-def draw_clusters(run: Run, truth_labels: Sequence[str] | None = None) -> Path:
+def draw_clusters(run: Folder, truth_labels: Sequence[str] | None = None) -> Path:
     """Save clusters.png into the run folder: a row per cluster, its surest images and then the most doubtful ones.
 
     Args:
@@ -88,7 +88,7 @@ def _short(name: str, most: int = 26) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def draw_estimate(run: Run) -> Path:
+def draw_estimate(run: Folder) -> Path:
     """Save estimate.png into the run folder: how the number of new classes, or of clusters, was found.
 
     Above the numbers of classes: the indices of Algorithm 1 or the silhouette, or the heights of the tree with the
@@ -122,7 +122,7 @@ def draw_estimate(run: Run) -> Path:
     return _save(run, figure, "estimate.png", dpi=120)
 
 
-def _save(run: Run, figure: Figure, name: str, **options: Any) -> Path:
+def _save(run: Folder, figure: Figure, name: str, **options: Any) -> Path:
     with run.whole(name) as path:
         figure.savefig(path, format="png", **options)
     return run.path / name

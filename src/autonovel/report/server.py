@@ -29,7 +29,7 @@ from autonovel.report.guard import Guard
 from autonovel.report.pages import render
 from autonovel.report.session import Session
 from autonovel.runs.edits import Conflict
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 
 STATIC = Path(__file__).parent / "static"
 FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
@@ -50,7 +50,7 @@ class Site:
         read_only: whether changes are refused.
     """
 
-    def __init__(self, run: Run, port: int = 0, *, read_only: bool = False) -> None:
+    def __init__(self, run: Folder, port: int = 0, *, read_only: bool = False) -> None:
         import uvicorn
 
         session = Session(run)
@@ -94,7 +94,7 @@ class Site:
             self._thread.join(timeout=10)
 
 
-def serve(run: Run, *, port: int = 0, open_page: bool = True, read_only: bool = False) -> None:
+def serve(run: Folder, *, port: int = 0, open_page: bool = True, read_only: bool = False) -> None:
     """Show a run as a web page, to look at its clusters and to name and correct them, until Ctrl-C.
 
     Args:

@@ -8,9 +8,9 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,10 @@ import numpy.typing as npt
 from autonovel.base.errors import InputError
 from autonovel.data.reading.decode import FORMATS, MOST_PIXELS
 from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 from autonovel.runs.state import standing
+from autonovel.runs.verbs import VERBS, Edit
+from autonovel.settings.kinds import is_a
 
 MOST_NAMES = 20_000
 """Of larger clusters the page is sent the rows only, not the names of the files."""
@@ -41,7 +43,7 @@ class _Seen:
 class Session:
     """What the page asks of a run. Methods may be called from several threads."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Folder) -> None:
         self.run = run
         self._lock = threading.RLock()
         self._map_lock = threading.Lock()
@@ -237,34 +239,7 @@ class Session:
 
     def edit(self, wish: dict[str, Any]) -> None:
         """Make one change: ``do`` is the verb, ``after`` the number of edits that the page has seen."""
-        after = _number(wish, "after")
-        verb = wish.get("do")
-        with self._lock:
-            if verb == "name":
-                self.run.name(_number(wish, "cluster"), _text(wish, "name"), after=after)
-            elif verb == "merge":
-                self.run.merge(*_numbers(wish, "clusters", at_least=2), after=after)
-            elif verb == "split":
-                self.run.split(_number(wish, "cluster"), _number(wish, "parts"), after=after)
-            elif verb == "move":
-                to = wish.get("to")
-                self.run.move(
-                    _numbers(wish, "images", at_least=1),
-                    to if isinstance(to, str) else _number(wish, "to"),
-                    after=after,
-                )
-            elif verb == "gather":  # into a cluster of their own, whatever other classes are called
-                self.run.move(_numbers(wish, "images", at_least=1), None, after=after)
-            elif verb == "mark":
-                self.run.mark(_number(wish, "cluster"), _text(wish, "as"), after=after)
-            elif verb == "regroup":
-                self.run.regroup(_number(wish, "k"), after=after)
-            elif verb == "undo":
-                self.run.undo(after=after)
-            elif verb == "redo":
-                self.run.redo(after=after)
-            else:
-                raise InputError("The page asked for a change that is not known; reload it.")
+        self.run.edit(_wished(wish), after=_number(wish, "after"))
 
     def table(self) -> Iterator[str]:
         """The current result as lines of CSV."""
@@ -328,15 +303,14 @@ def _number(wish: dict[str, Any], key: str) -> int:
     return value
 
 
-def _numbers(wish: dict[str, Any], key: str, at_least: int) -> list[int]:
-    values = wish.get(key)
-    if not isinstance(values, list) or len(values) < at_least or not all(type(value) is int for value in values):
-        raise InputError(f"The page sent no list of numbers for {key}; reload it.")
-    return values
-
-
-def _text(wish: dict[str, Any], key: str) -> str:
-    value = wish.get(key)
-    if not isinstance(value, str):
-        raise InputError(f"The page sent no text for {key}; reload it.")
-    return value
+def _wished(wish: dict[str, Any]) -> Edit:
+    """The verb that the page sent, and its fields."""
+    kind: Any = VERBS.get(str(wish.get("do")))
+    if kind is None:
+        raise InputError("The page asked for a change that is not known; reload it.")
+    hints = get_type_hints(kind)
+    sent = {f.name: wish.get(f.name, f.default) for f in fields(kind)}
+    for name, value in sent.items():
+        if not is_a(hints[name], value):
+            raise InputError(f"The page sent no {name} that can be used; reload it.")
+    return kind.of(sent)  # type: ignore[no-any-return]

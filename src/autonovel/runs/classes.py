@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.runs.state import Kind, apply, first_state, standing
+from autonovel.runs.edits import apply
+from autonovel.runs.state import Kind, first_state, standing
 
 if TYPE_CHECKING:
-    from autonovel.runs.folder import Run
+    from autonovel.runs.folder import Folder
 
 
 class Class(NamedTuple):
@@ -56,7 +57,7 @@ class Outputs(NamedTuple):
         return [c.name for c in self.classes if c.kind == "new" and not c.clusters]
 
 
-def outputs_of(run: Run) -> Outputs:
+def outputs_of(run: Folder) -> Outputs:
     """The outputs of the run's network."""
     machine, state = run.machine, run.state
     n_known = len(machine.known)
@@ -83,7 +84,7 @@ GONE = np.iinfo(np.int64).min
 """What an empty cluster became when all were made anew."""
 
 
-def _clusters_now(run: Run) -> list[int]:
+def _clusters_now(run: Folder) -> list[int]:
     """For each cluster that the machine found, the number of the cluster it is now; -1 - k for the known class k."""
     machine, entries = run.machine, run.edits
     state = first_state(machine)

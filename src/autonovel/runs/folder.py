@@ -8,52 +8,54 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import TrainingError, kind_found
 from autonovel.runs import answers, geometry, thumbnails
-from autonovel.runs import edits as verbs
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
+from autonovel.runs.edits import States, edit
 from autonovel.runs.files import RunFiles, check_format, damaged, missing, no_run, unfinished
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
 from autonovel.runs.merging import read_merging, still_to_merge
 from autonovel.runs.state import Cluster, State, first_state
 from autonovel.runs.summary import read_summary
 from autonovel.runs.thumbnails import Thumbnails
+from autonovel.runs.verbs import Edit, Verbs
 
 if TYPE_CHECKING:
-    import pandas
-
     from autonovel.runs import weights
 
 T = TypeVar("T")
 
 
-class Run(RunFiles):
-    """A run folder.
-
-    >>> run = load("runs/birds")                        # doctest: +SKIP
-    >>> run.summary["n_new"], run.classes[run.labels[0]]            # doctest: +SKIP
-    (5, 'new 2')
-    """
+class Folder(RunFiles, Verbs):
+    """A run folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._kept: dict[str, tuple[Any, Any]] = {}
 
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """The run in this folder; refused where there is none."""
+        run = cls(path)
+        if not run.exists:
+            raise no_run(run, "config.json")
+        check_format(run)
+        return run
+
     def __repr__(self) -> str:
         state = "finished" if self.finished else "unfinished" if self.exists else "empty"
-        return f"Run('{self.path}', {state})"
+        return f"{type(self).__name__}('{self.path}', {state})"
 
     def _keep(self, what: str, file: str, make: Callable[[], T]) -> T:
         """What was made of a file, made again when the file is another one."""
         try:
-            found = os.stat(self.path / file)
-            version: Any = (found.st_mtime_ns, found.st_size, found.st_ino)
+            now = os.stat(self.path / file)
+            version: Any = (now.st_mtime_ns, now.st_size, now.st_ino)
         except OSError:
             version = None
         if self._kept.get(what, (self,))[0] != version:
@@ -97,12 +99,12 @@ class Run(RunFiles):
     @property
     def unlabelled(self) -> npt.NDArray[np.int64]:
         """(n_unlabelled,) for each row of predictions.csv, its row in images.csv (and so in the thumbnails)."""
-        found = self._keep(
+        rows = self._keep(
             "unlabelled", "images.csv", lambda: np.flatnonzero([record.label is None for record in self.images])
         )
         if self.images:
-            self._check_rows("images.csv", len(found))
-        return found
+            self._check_rows("images.csv", len(rows))
+        return rows
 
     @property
     def unlike(self) -> npt.NDArray[np.bool_]:
@@ -112,11 +114,11 @@ class Run(RunFiles):
     @property
     def features(self) -> npt.NDArray[np.float16 | np.float32]:
         """The features of every unlabelled image, in the order of the input."""
-        found = self._array("features.npy")
-        if found is None:
+        features = self._array("features.npy")
+        if features is None:
             raise missing(self, "features.npy")
-        self._check_rows("features.npy", len(found))
-        return found
+        self._check_rows("features.npy", len(features))
+        return features
 
     @property
     def labelled_features(self) -> npt.NDArray[np.float16 | np.float32] | None:
@@ -158,8 +160,8 @@ class Run(RunFiles):
         return self._states(self.edits)
 
     @property
-    def _states(self) -> verbs.States:
-        return self._keep("states", "predictions.csv", lambda: verbs.States(self.path, first_state(self.machine)))
+    def _states(self) -> States:
+        return self._keep("states", "predictions.csv", lambda: States(self.path, first_state(self.machine)))
 
     @property
     def predictions(self) -> list[Prediction]:
@@ -205,8 +207,8 @@ class Run(RunFiles):
         state = self.state
         if self._kept.get("typicality", (None,))[0] is not state:
             self._kept["typicality"] = (state, geometry.typicality(self.features, state.group))
-        found: npt.NDArray[np.float32] = self._kept["typicality"][1]
-        return found
+        typical: npt.NDArray[np.float32] = self._kept["typicality"][1]
+        return typical
 
     def neighbours(self, row: int, k: int = 12) -> npt.NDArray[np.int64]:
         """The rows of predictions.csv whose features are nearest to this one's, the nearest first."""
@@ -215,76 +217,23 @@ class Run(RunFiles):
     @property
     def map(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled, 2) a map on which similar images lie together; made once and kept in map.npy."""
-        found = self._array("map.npy")
-        if found is None:
+        kept = self._array("map.npy")
+        if kept is None:
             places = geometry.draw_map(self.features)
             with suppress(TrainingError):  # a folder that cannot be written can still be looked at
                 self.write_array("map.npy", places)
             return places
-        self._check_rows("map.npy", len(found))
-        return found
+        self._check_rows("map.npy", len(kept))
+        return kept
 
-    # Edits: each is one line of the journal
-
-    def name(self, cluster: int, name: str, *, after: int | None = None) -> Run:
-        """Give a cluster a name.
+    def edit(self, verb: Edit, *, after: int | None = None) -> Self:
+        """Make an edit: one line of the journal.
 
         Args:
-            cluster: its number.
-            name: its name; no other class may have it.
+            verb: what to change, one of :mod:`autonovel.runs.verbs`.
             after: number of edits the caller knows of; another number raises :class:`autonovel.runs.edits.Conflict`.
         """
-        return self._edit(after, lambda state: verbs.name(state, cluster, name))
-
-    def merge(self, first: int, second: int, *more: int, after: int | None = None) -> Run:
-        """Put clusters together; the first one keeps its number and its name."""
-        return self._edit(after, lambda state: verbs.merge(state, (first, second, *more)))
-
-    def merge_suggested(self, *, after: int | None = None) -> Run:
-        """Put together the clusters that look like one class to the heads of the network, all of them in one edit.
-
-        :attr:`suggested` says which; runs with objective swap know. docs/swap.md says when to believe it.
-        """
-        said, machine = read_merging(self), self.machine.group
-        return self._edit(after, lambda state: verbs.merge_suggested(state, said, machine))
-
-    def split(self, cluster: int, k: int = 2, *, after: int | None = None) -> Run:
-        """Divide a cluster into k by its features; the largest part keeps number and name."""
-        return self._edit(after, lambda state: verbs.split(state, cluster, k, self.features))
-
-    def move(self, images: Iterable[str | int] | str | int, to: int | str | None, *, after: int | None = None) -> Run:
-        """Put images, by id or row of predictions.csv, elsewhere.
-
-        Args:
-            images: which ones.
-            to: the number or name of a cluster, the name of a known class, or "new" for a cluster of their own (None where
-                a class is called "new").
-            after: number of edits the caller knows of, as in :meth:`name`.
-        """
-        return self._edit(after, lambda state: verbs.move(state, images, to, self.machine.images))
-
-    def mark(self, cluster: int, what: str, *, after: int | None = None) -> Run:
-        """Say what a cluster is: "not a class", "new", or the name of the known class that it is."""
-        return self._edit(after, lambda state: verbs.mark(state, cluster, what))
-
-    def regroup(self, k: int, *, after: int | None = None) -> Run:
-        """Divide all images of new classes into k clusters by their features, without training again.
-
-        Images that a person moved stay with the cluster she put them into; a cluster that stays mostly the same keeps its
-        number and name.
-        """
-        return self._edit(after, lambda state: verbs.regroup(state, k, self.features))
-
-    def undo(self, *, after: int | None = None) -> Run:
-        """Take back the last edit that is in force."""
-        return self._edit(after, lambda _: {"do": "undo"})
-
-    def redo(self, *, after: int | None = None) -> Run:
-        """Do again what was undone last."""
-        return self._edit(after, lambda _: {"do": "redo"})
-
-    def _edit(self, after: int | None, make: Callable[[State], Entry]) -> Run:
-        verbs.edit(self, after, self._states, make)
+        edit(self, verb, after, self._states)
         return self
 
     # Writing the result
@@ -325,42 +274,6 @@ class Run(RunFiles):
 
         return weights.read_metadata(self, name)
 
-    # What comes after
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The predictions as a pandas table."""
-        from autonovel.runs.show import as_table
-
-        return as_table(self)
-
-    def show(self) -> None:
-        """Show the clusters: the picture and a table in a notebook, the table in a terminal."""
-        from autonovel.runs.show import show
-
-        show(self)
-
-    def report(self) -> Path:
-        """Write report.html and clusters.png as the clusters are now, and say where the report is."""
-        from autonovel.report.clusters import Pictures
-        from autonovel.report.html import write_report
-        from autonovel.report.plots import draw_clusters
-
-        if Pictures(self).any:
-            draw_clusters(self)
-        return write_report(self)
-
-    def export(self, to: str | os.PathLike[str], **options: Any) -> Any:
-        """Hand the result to other tools: see :func:`autonovel.export.export`."""
-        from autonovel.export import export
-
-        return export(self, to, **options)
-
-    def predict(self, images: Any, **options: Any) -> Any:
-        """The classes of further images: see :func:`autonovel.answers.further.predict`."""
-        from autonovel.answers.further import predict
-
-        return predict(self, images, **options)
-
 
 def _shown(cluster: Cluster) -> tuple[int | None, str, bool]:
     """Cluster, name and known of the predictions of its members."""
@@ -369,13 +282,12 @@ def _shown(cluster: Cluster) -> tuple[int | None, str, bool]:
     return cluster.number, cluster.name if cluster.kind == "new" else cluster.kind, False
 
 
-def load(path: str | os.PathLike[str]) -> Run:
+def load(path: str | os.PathLike[str]) -> Folder:
     """Open the run in this folder."""
-    run = Run(path)
-    if not run.exists:
-        raise no_run(run, "config.json")
-    check_format(run)
-    return run
+    return Folder.open(path)
+
+
+Run = Folder
 
 
 def versions() -> dict[str, str]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from autonovel.base.errors import InputError
 from autonovel.runs.answers import ImageRecord, MachineAnswers
 from autonovel.runs.files import different, flat
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 
 if TYPE_CHECKING:
     from autonovel.machine.processes import World
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SharedRun(Run):
+class SharedFolder(Folder):
     """The run folder of several processes: the first one reads and writes it, and tells the others what it read.
 
     So the folder need not be on a disk that all machines see.
@@ -29,7 +29,7 @@ class SharedRun(Run):
 
     def __init__(self, path: str | os.PathLike[str], world: World) -> None:
         super().__init__(path)
-        self._world, self._own = world, Run(path)
+        self._world, self._own = world, Folder(path)
 
     def _keep(self, what: str, file: str, make: Callable[[], T]) -> T:
         """Made anew each time, so that all processes ask the first one equally often."""
@@ -130,8 +130,3 @@ class SharedRun(Run):
         """Drop the lines of epochs that will be done again."""
         if self._world.first:
             self._own.forget_metrics(stage, since)
-
-
-def open_run(path: str | os.PathLike[str], world: World) -> Run:
-    """The folder for a run of these processes."""
-    return SharedRun(path, world) if world.several else Run(path)

@@ -1,9 +1,9 @@
-"""What the clusters are now: the machine's answers and a person's edits, replayed in order. Pure functions."""
+"""What the clusters are at one moment, and which lines of the journal are in force. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ class Cluster(NamedTuple):
     members: npt.NDArray[np.int64]
 
 
-class Mark(NamedTuple):
+class Role(NamedTuple):
     """What a cluster is; for a known class, its place among them."""
 
     kind: Kind
@@ -53,7 +53,7 @@ class State:
 
     known: tuple[str, ...]
     group: npt.NDArray[np.int64]
-    marks: dict[int, Mark]
+    marks: dict[int, Role]
     names: dict[int, str]
     moved: npt.NDArray[np.bool_]
     next_number: int
@@ -93,9 +93,9 @@ class State:
     def clusters(self) -> list[Cluster]:
         """All clusters by number, then the known classes that images were put into."""
         members = self.members
-        found = [Cluster(n, self.called(n), self.marks[n].kind, members.get(n, _NONE)) for n in sorted(self.marks)]
+        numbered = [Cluster(n, self.called(n), self.marks[n].kind, members.get(n, _NONE)) for n in sorted(self.marks)]
         known = sorted((n for n in members if n < 0), reverse=True)
-        return found + [Cluster(n, self.called(n), "known", members[n]) for n in known]
+        return numbered + [Cluster(n, self.called(n), "known", members[n]) for n in known]
 
     @property
     def members(self) -> dict[int, npt.NDArray[np.int64]]:
@@ -125,7 +125,7 @@ def first_state(answers: MachineAnswers) -> State:
     return State(
         known=answers.known,
         group=answers.group,
-        marks={number: Mark("new") for number in range(answers.n_new)},
+        marks={number: Role("new") for number in range(answers.n_new)},
         names=dict(answers.names),
         moved=np.zeros(len(answers.group), dtype=bool),
         next_number=answers.n_new,
@@ -145,88 +145,3 @@ def standing(entries: Sequence[Entry]) -> tuple[list[int], list[int]]:
             done.append(number)
             undone.clear()
     return done, undone
-
-
-def replay(start: State, entries: Sequence[Entry]) -> State:
-    """The state after these lines of the journal."""
-    state = start
-    for number in standing(entries)[0]:
-        state = apply(state, entries[number])
-    return state
-
-
-def apply(state: State, entry: Entry) -> State:
-    """The state after an edit that is neither undo nor redo.
-
-    Raises:
-        LookupError, TypeError, ValueError or AttributeError: no edit of this state leaves such a line.
-    """
-    named = [entry[key] for key in ("cluster", "into") if key in entry and not entry.get("new")]
-    for number in named:
-        _ = state.marks[number]  # says so where there is no such cluster
-    return _APPLY[entry["do"]](state, entry)
-
-
-def _name(state: State, entry: Entry) -> State:
-    names = {n: name for n, name in state.names.items() if n != entry["cluster"]}
-    if entry["name"] != usual_name(entry["cluster"], state.known):
-        names[entry["cluster"]] = entry["name"]
-    return replace(state, names=names)
-
-
-def _merge(state: State, entry: Entry) -> State:
-    into, others = entry["into"], entry["clusters"]
-    names = {n: name for n, name in state.names.items() if n not in others}
-    given = [state.names[n] for n in (into, *others) if n in state.names]
-    if given:  # the first one's name, or the first name there is
-        names[into] = given[0]
-    return replace(
-        state,
-        group=np.where(np.isin(state.group, others), into, state.group),
-        marks={n: mark for n, mark in state.marks.items() if n not in others},
-        names=names,
-    )
-
-
-def _split(state: State, entry: Entry) -> State:
-    group = state.group.copy()
-    marks = dict(state.marks)
-    for number, rows in entry["parts"].items():
-        group[rows] = int(number)
-        marks[int(number)] = marks[entry["cluster"]]
-    return replace(state, group=group, marks=marks, next_number=max(state.next_number, max(marks) + 1))
-
-
-def _move(state: State, entry: Entry) -> State:
-    group, moved = state.group.copy(), state.moved.copy()
-    group[entry["rows"]] = entry["cluster"] if "cluster" in entry else -1 - state.known.index(entry["known"])
-    moved[entry["rows"]] = True
-    if not entry.get("new"):
-        return replace(state, group=group, moved=moved)
-    number = entry["cluster"]
-    marks = {**state.marks, number: Mark("new")}
-    return replace(state, group=group, moved=moved, marks=marks, next_number=max(state.next_number, number + 1))
-
-
-def _mark(state: State, entry: Entry) -> State:
-    mark = Mark("known", state.known.index(entry["known"])) if "known" in entry else Mark(entry["as"])
-    return replace(state, marks={**state.marks, entry["cluster"]: mark})
-
-
-def _regroup(state: State, entry: Entry) -> State:
-    found = np.array(entry["clusters"], dtype=np.int64)
-    if found.shape != state.group.shape:
-        raise ValueError(f"a cluster is given for {len(found)} images, not for {len(state.group)}")
-    marks = {n: mark for n, mark in state.marks.items() if mark.kind != "new"}
-    named = {*marks, *entry["kept"]}  # another cluster may take the number of one that is gone, but not its name
-    marks |= {number: Mark("new") for number in entry["numbers"]}
-    return replace(
-        state,
-        group=np.where(found >= 0, found, state.group),
-        marks=marks,
-        names={n: name for n, name in state.names.items() if n in named},
-        next_number=max(state.next_number, max(marks, default=-1) + 1),
-    )
-
-
-_APPLY = {"name": _name, "merge": _merge, "split": _split, "move": _move, "mark": _mark, "regroup": _regroup}

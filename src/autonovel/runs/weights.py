@@ -13,7 +13,7 @@ from autonovel.base.errors import InputError
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:
-    from autonovel.runs.folder import Run
+    from autonovel.runs.folder import Folder
 
 State = dict[str, Tensor]
 
@@ -56,7 +56,7 @@ def _unreadable(run: RunFiles, name: str, error: Exception) -> InputError:
 class StageCheckpoint:
     """The state of an unfinished stage, in state/STAGE.safetensors."""
 
-    def __init__(self, run: Run, stage: str) -> None:
+    def __init__(self, run: Folder, stage: str) -> None:
         self._run, self._name = run, f"state/{stage}.safetensors"
 
     @property

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.base.errors import InputError, did_you_mean, unknown
-from autonovel.data.benchmarks.alphabets import PROBE_ALPHABETS
 from autonovel.settings.recipe import (
     Augment,
     Contrast,
@@ -26,6 +25,9 @@ from autonovel.settings.recipe import (
 )
 
 PRESETS = ("paper", "reference", "fast")
+
+PROBE_ALPHABETS = ("Alphabet_of_the_Magi", "Japanese_(katakana)", "Latin", "Cyrillic", "Grantha")
+"""The known alphabets of OmniGlot that pre-training leaves out, to calibrate the number of classes on."""
 
 # ---- How each pre-training is trained
 

@@ -25,7 +25,7 @@ from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.machine.progress import Reporter
 from autonovel.runs.files import RunFiles, lock
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import with_fields
 from autonovel.tuning.result import Candidate, Tuned, Values, better_half, how_far_to_trust, rank
@@ -193,7 +193,7 @@ class Search:
     def _train(self, name: str, task: ProbeTask, recipe: Recipe, seed: int) -> dict[str, Any]:
         start = Starts(self.out / "starts", self.seeds[0], self.mode, self.reporter).before(task.data, recipe)
         began = time.perf_counter()
-        run = Run(self.out / "runs" / name)
+        run = Folder(self.out / "runs" / name)
         run = Pipeline(task.data, recipe, task.n_new, seed, self.mode, cache=self.cache).run(run, start_from=start)
         acc = task.accuracy(run.machine.group)
         shutil.rmtree(run.path)

@@ -18,7 +18,7 @@ from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.runs.files import lock
-from autonovel.runs.folder import Run
+from autonovel.runs.folder import Folder
 from autonovel.settings.recipe import Joint, Recipe
 
 ANY_NUMBER = 2
@@ -41,7 +41,7 @@ class Starts:
     mode: Mode
     reporter: Reporter
 
-    def before(self, data: ImageSet, recipe: Recipe, *, estimated: bool = False) -> Run | None:
+    def before(self, data: ImageSet, recipe: Recipe, *, estimated: bool = False) -> Folder | None:
         """A run with the stages before the one that discovers, trained now if nobody has done so; None if there are none.
 
         Args:
@@ -49,12 +49,14 @@ class Starts:
             recipe: settled for them.
             estimated: whether the number of classes will be, so that only the stages before that are shared.
         """
-        start: Run | None = None
+        start: Folder | None = None
         for stage in _shared(recipe, data.n_known, estimated):
             start = self._trained(stage, data, recipe, None if estimated else ANY_NUMBER, start)
         return start
 
-    def _trained(self, stage: Stage, data: ImageSet, recipe: Recipe, n_new: int | None, before: Run | None) -> Run:
+    def _trained(
+        self, stage: Stage, data: ImageSet, recipe: Recipe, n_new: int | None, before: Folder | None
+    ) -> Folder:
         assert stage.method is not None
         # what the stage does not depend on is as everywhere, so that the folder is the same for all who share it
         common = replace(recipe, joint=Joint(), name="start", preset="paper")
@@ -65,13 +67,13 @@ class Starts:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as file:
             lock(file, wait=True)
-            if not Run(folder).has(f"{stage.name}.safetensors"):
+            if not Folder(folder).has(f"{stage.name}.safetensors"):
                 self.reporter.message(f"training stage {stage.name}, which trials share")
                 job = Pipeline(data, common, n_new, self.seed, self.mode)
-                job.run(Run(folder), start_from=before, until=stage.name)
-        return Run(folder)
+                job.run(Folder(folder), start_from=before, until=stage.name)
+        return Folder(folder)
 
-    def _digest(self, data: ImageSet, common: Recipe, n_new: int | None, before: Run | None) -> str:
+    def _digest(self, data: ImageSet, common: Recipe, n_new: int | None, before: Folder | None) -> str:
         """What the stage depends on: of the images only the labelled ones, where nothing before it has seen the others."""
         described = config_of(data, common, n_new, self.seed)["run"]
         if before is None and data.n_known:

@@ -11,8 +11,9 @@ import pytest
 
 from autonovel.base.errors import InputError
 from autonovel.data.benchmarks import published, splits
-from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, PROBE_ALPHABETS, classes_by_alphabet
+from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, classes_by_alphabet
 from autonovel.data.benchmarks.splits import BENCHMARKS, benchmark_names, load_benchmark
+from autonovel.settings.recipes import PROBE_ALPHABETS
 from tests.small_data import (
     CIFAR10_NAMES,
     class_images,

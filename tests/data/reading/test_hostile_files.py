@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from autonovel.api.run import Run
 from autonovel.base.errors import InputError
 from autonovel.data.reading.decode import Form, UnusableImageError, decode
 from autonovel.data.reading.inputs import load_images
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.data.reading.workers import PixelFile, decode_files
-from autonovel.runs.folder import Run
 from tests.hostile import UNUSABLE_CONTENT, UNUSABLE_ENTRIES, USABLE, encoded, picture
 
 

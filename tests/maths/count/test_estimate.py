@@ -10,6 +10,7 @@ import torch
 from matplotlib.axes import Axes
 from PIL import Image
 
+from autonovel.api.run import Run
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.discovery.finish import plain
 from autonovel.maths.count import search
@@ -18,7 +19,6 @@ from autonovel.maths.count.paper import READINGS, Reading, count_by_algorithm_1
 from autonovel.maths.count.probes import probe_sets
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.report.plots import draw_estimate
-from autonovel.runs.folder import Run
 from tests.maths.planted import QUICK, planted
 
 

@@ -14,9 +14,6 @@ EVALUATION_ALPHABETS = (
 )  # fmt: skip
 """The alphabets of OmniGlot whose characters are to be discovered, one alphabet per task."""
 
-PROBE_ALPHABETS = ("Alphabet_of_the_Magi", "Japanese_(katakana)", "Latin", "Cyrillic", "Grantha")
-"""The known alphabets of OmniGlot that pre-training leaves out, to calibrate the number of classes on."""
-
 
 def classes_by_alphabet(class_names: Iterable[str]) -> dict[str, list[int]]:
     """The classes of each alphabet, from OmniGlot's class names (``Latin/character01``).

@@ -17,7 +17,7 @@ export async function split(number) {
   const one = cluster(number);
   if (one.size < 2) return notice("A cluster of one image cannot be split.");
   const parts = await askSplit(one);
-  if (parts !== null) await edit({ do: "split", cluster: number, parts }, `Split into ${parts} clusters.`);
+  if (parts !== null) await edit({ do: "split", cluster: number, into: parts }, `Split into ${parts} clusters.`);
 }
 
 export async function mark(number) {
@@ -25,7 +25,7 @@ export async function mark(number) {
   const as = await askMark(one);
   if (as === null || as === (one.kind === "known" ? one.name : one.kind)) return;
   const what = as === "new" ? `a ${store.run.kind[0]}` : as === "not a class" ? "no class" : `the known class “${as}”`;
-  await edit({ do: "mark", cluster: number, as }, `Marked as ${what}.`);
+  await edit({ do: "mark", cluster: number, kind: as }, `Marked as ${what}.`);
 }
 
 /** Merge the selected clusters; with fewer than two, ask which one `number` should be merged into. */
@@ -59,7 +59,7 @@ export async function move(rows = [...store.images]) {
 /** Make a cluster of the selected images. */
 export async function gather(rows = [...store.images]) {
   if (!rows.length) return notice("Select images to make a cluster of them (on the map, or with x).");
-  if (await edit({ do: "gather", images: rows }, `Made a cluster of ${count(rows.length, "image")}.`)) clearSelection();
+  if (await edit({ do: "move", images: rows, to: null }, `Made a cluster of ${count(rows.length, "image")}.`)) clearSelection();
 }
 
 /** Group the images of all new classes again, into another number of them. */
@@ -67,5 +67,5 @@ export async function regroup() {
   const found = store.run.clusters.filter((one) => one.kind === "new");
   const most = found.reduce((sum, one) => sum + one.size, 0);
   const k = await askCount(found.length, most);
-  if (k !== null && k !== found.length) await edit({ do: "regroup", k }, `Grouped again into ${count(k, ...store.run.kind)}.`);
+  if (k !== null && k !== found.length) await edit({ do: "regroup", n_new: k }, `Grouped again into ${count(k, ...store.run.kind)}.`);
 }

@@ -13,12 +13,12 @@ from autonovel.base.screen import say
 if TYPE_CHECKING:
     import pandas
 
-    from autonovel.runs.folder import Run
+    from autonovel.runs.folder import Folder
 
 HEADER = ("cluster", "name", "kind", "images", "mean probability")
 
 
-def as_table(run: Run) -> pandas.DataFrame:
+def as_table(run: Folder) -> pandas.DataFrame:
     """The predictions as a pandas table."""
     try:
         import pandas
@@ -28,7 +28,7 @@ def as_table(run: Run) -> pandas.DataFrame:
     return table.astype({"cluster": "Int64", "probability": float, "known": bool})
 
 
-def show(run: Run) -> None:
+def show(run: Folder) -> None:
     """Show the clusters: the picture and the table in a notebook, the table in a terminal."""
     if _in_notebook():
         from IPython.display import HTML, Image, display
@@ -45,7 +45,7 @@ def show(run: Run) -> None:
         say(as_text(run))
 
 
-def rows(run: Run) -> list[tuple[str, ...]]:
+def rows(run: Folder) -> list[tuple[str, ...]]:
     """A row of words per cluster."""
     sure = run.machine.probability
     return [
@@ -60,14 +60,14 @@ def rows(run: Run) -> list[tuple[str, ...]]:
     ]
 
 
-def as_text(run: Run) -> str:
+def as_text(run: Folder) -> str:
     """The clusters as lines of text."""
     table = [HEADER, *rows(run)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(word.ljust(n) for word, n in zip(row, widths, strict=True)).rstrip() for row in table)
 
 
-def as_html(run: Run) -> str:
+def as_html(run: Folder) -> str:
     """The clusters as an HTML table."""
     head = "".join(f"<th>{word}</th>" for word in HEADER)
     body = "".join(f"<tr>{''.join(f'<td>{escape(word)}</td>' for word in row)}</tr>" for row in rows(run))

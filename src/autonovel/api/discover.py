@@ -1,20 +1,18 @@
-"""The Python interface: one function for each whole job."""
+"""Whole jobs: discover new classes, count them, or sort images that nothing is known about."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autonovel.api.run import Path_, Run, load, open_run
 from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
-from autonovel.discovery.arguments import check_arguments, check_search
+from autonovel.discovery.arguments import check_arguments
 from autonovel.discovery.finish import finished_already, read_estimate
 from autonovel.discovery.next_round import next_round, same_recipe
 from autonovel.discovery.prepare import Pipeline
@@ -25,18 +23,10 @@ from autonovel.machine.progress import Reporter, make_reporter
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
-from autonovel.runs.folder import Run, load
-from autonovel.runs.shared import open_run
 from autonovel.runs.thumbnails import SIDE as THUMBNAIL
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe, with_fields
+from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings.resolve import Facts, packaged_network, settle
-from autonovel.tuning.result import Tuned
-from autonovel.tuning.search import Search, to_compare
-from autonovel.tuning.tasks import choose_splits, how_many_to_hide
-from autonovel.tuning.tasks import hide as hide_classes
-
-Path_ = str | os.PathLike[str]
 
 
 def discover(
@@ -98,7 +88,7 @@ def discover(
         remarks["continued_from"] = {"run": str(before.path.resolve()), "taken": taken}
         recipe = same_recipe(before, preset) if recipe is None else recipe
     else:
-        given = _given(labelled, unlabelled)
+        given = given_of(labelled, unlabelled)
     settings = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or "folder", preset or "paper")
     if incremental is not None:
         settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
@@ -137,7 +127,7 @@ def estimate(
     seed = int(seed)
     settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
     shown = reporter if reporter is not None else make_reporter(verbose)
-    pipeline = _pipeline(_given(labelled, unlabelled), settings, None, seed, Mode.of(device, world), cache, shown)
+    pipeline = _pipeline(given_of(labelled, unlabelled), settings, None, seed, Mode.of(device, world), cache, shown)
     run = pipeline.run(open_run(out, world), until="estimate")
     if world.first:
         _draw(Run(out), False, shown)
@@ -149,104 +139,7 @@ def cluster(images: Any, k: int | str = "auto", *, out: Path_, recipe: str | Rec
     return discover(None, images, out=out, n_new=k, recipe=recipe, **options)
 
 
-def tune(
-    labelled: Any,
-    unlabelled: Any = None,
-    *,
-    search: Mapping[str, Sequence[Any]],
-    out: Path_,
-    recipe: str | Recipe = "folder",
-    preset: str = "paper",
-    trials: int | None = None,
-    splits: int = 4,
-    hide: int | None = None,
-    seeds: int = 1,
-    n_new: int | None = None,
-    with_pile: bool = False,
-    halving: bool = True,
-    together: int | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    cache: Path_ | None = None,
-    verbose: bool = False,
-    reporter: Reporter | None = None,
-) -> Tuned:
-    """Compare settings of a recipe on known classes: hide the labels of some, discover them, and score the answer.
-
-    True classes of the unlabelled images are never asked for. Stages that trials have in common are trained once.
-
-    Args:
-        labelled: images of the known classes, in any form that :func:`discover` takes; there must be four classes or more.
-        unlabelled: the images to be sorted later. They decide, with the others, what the recipe leaves to the data.
-        search: fields of the recipe by name and the values to compare: ``{"joint.top_k": [1, 3, 5]}``. A name may be several
-            joined by ``+``, which are given the same value.
-        out: the folder of the search. The same call with the same folder continues where it stopped.
-        recipe: name or :class:`~autonovel.settings.recipe.Recipe` to which the values are added.
-        preset: paper, reference or fast.
-        trials: how many combinations to try, chosen at random; all of them when left out.
-        splits: how many different sets of classes are hidden, one after the other.
-        hide: how many classes each of them has; as many as there are new ones, at most two fifths of the known ones, or a
-            quarter of these where ``n_new`` is left out.
-        seeds: how often each split is tried, with other randomness where classes are discovered.
-        n_new: how many new classes the unlabelled images hold, where that is known.
-        with_pile: keep the unlabelled images among the hidden ones, which makes the task as crowded as the real one; needs
-            ``n_new``.
-        halving: leave the worse half of the combinations out after 1, 2, 4, ... trials.
-        together: trials at the same time; 4 on a GPU and 1 on a CPU when left out.
-        seed: everything random depends on it.
-        device: cpu, cuda or auto.
-        cache: folder for decoded images and features; the user's cache folder when left out.
-        verbose: show progress.
-        reporter: sees the progress, in place of what ``verbose`` shows.
-
-    Returns:
-        The table, the best recipe, and how far to trust it.
-    """
-    check_search(
-        out=out,
-        device=device,
-        splits=splits,
-        seeds=seeds,
-        together=together,
-        n_new=n_new,
-        with_pile=with_pile,
-        seed=seed,
-    )
-    seed = int(seed)
-    shown = reporter if reporter is not None else make_reporter(verbose)
-    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
-    values = to_compare(search, trials, seed)
-    for one in values:
-        with_fields(settings, one)  # refuses fields and values that there are not
-    largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
-    mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
-    given = _given(labelled, unlabelled)
-    data, _, _, facts = _read(
-        given, with_fields(settings, {"model.size": largest}), n_new, mode, folder, shown, least=0
-    )
-    hidden = hide if hide is not None else how_many_to_hide(data.n_known, n_new)
-    if with_pile and data.is_labelled.all():
-        raise InputError(
-            f"{option('with_pile')} keeps the unlabelled images, but there are none; give some, or leave it out."
-        )
-    pile = (n_new or 0) if with_pile else 0
-    job = Search(
-        out=Path(out),
-        recipe=settings,
-        values=values,
-        settle=lambda one: settle(one, facts)[0],
-        tasks=[hide_classes(data, chosen, pile) for chosen in choose_splits(data.n_known, hidden, splits, seed)],
-        seeds=range(seed, seed + seeds),
-        mode=mode,
-        reporter=shown,
-        halving=halving,
-        together=together or (4 if mode.device.type == "cuda" else 1),
-        cache=folder / "features",
-    )
-    return job.go(data.n_known)
-
-
-def _given(labelled: Any, unlabelled: Any) -> ImageSet | Input:
+def given_of(labelled: Any, unlabelled: Any) -> ImageSet | Input:
     """The images: as they are where they were read before, otherwise opened and listed."""
     return labelled if isinstance(labelled, ImageSet) and unlabelled is None else open_input(labelled, unlabelled)
 
@@ -284,13 +177,13 @@ def _pipeline(
         named, fast = (get_recipe(recipe.name, preset) for preset in (recipe.preset, "fast"))
         if recipe == named != fast:
             shorter = option("preset", "fast"), fast
-    data, recipe, problems, _ = _read(given, recipe, n_new, mode, folder, reporter)
+    data, recipe, problems, _ = read_images(given, recipe, n_new, mode, folder, reporter)
     return Pipeline(
         data, recipe, n_new, seed, mode, reporter, folder / "features", remarks or {}, shorter, problems=problems
     )
 
 
-def _read(
+def read_images(
     given: ImageSet | Input,
     recipe: Recipe,
     n_new: int | None,

@@ -1,0 +1,71 @@
+"""A run in a person's hands: its folder, and everything that is done with one. Opening it needs no torch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autonovel.runs.folder import Folder
+from autonovel.runs.shared import SharedFolder
+
+if TYPE_CHECKING:
+    import pandas
+
+    from autonovel.answers.predicted import Predictions
+    from autonovel.machine.processes import World
+
+Path_ = str | os.PathLike[str]
+
+
+class Run(Folder):
+    """A run: its folder, what was found, and what a person makes of it.
+
+    >>> run = load("runs/birds")                        # doctest: +SKIP
+    >>> run.summary["n_new"], run.classes[run.labels[0]]            # doctest: +SKIP
+    (5, 'new 2')
+    """
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The predictions as a pandas table."""
+        from autonovel.api.show import as_table
+
+        return as_table(self)
+
+    def show(self) -> None:
+        """Show the clusters: the picture and a table in a notebook, the table in a terminal."""
+        from autonovel.api.show import show
+
+        show(self)
+
+    def report(self) -> Path:
+        """Write report.html and clusters.png as the clusters are now, and say where the report is."""
+        from autonovel.report.html import draw_report
+
+        return draw_report(self)
+
+    def export(self, to: Path_, **options: Any) -> Any:
+        """Hand the result to other tools: see :func:`autonovel.export.export`."""
+        from autonovel.export import export
+
+        return export(self, to, **options)
+
+    def predict(self, images: Any, **options: Any) -> Predictions:
+        """The classes of further images: see :func:`autonovel.answers.further.predict`."""
+        from autonovel.answers.further import predict
+
+        return predict(self, images, **options)
+
+
+class SharedRun(SharedFolder, Run):
+    """A run that several processes work on: the first one reads and writes its folder."""
+
+
+def open_run(path: Path_, world: World) -> Run:
+    """The folder for a run of these processes."""
+    return SharedRun(path, world) if world.several else Run(path)
+
+
+def load(path: Path_) -> Run:
+    """Open the run in this folder."""
+    return Run.open(path)
