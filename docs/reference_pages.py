@@ -21,7 +21,6 @@ import autonovel as an
 import autonovel.answers.further
 import autonovel.api.discover
 import autonovel.export
-import autonovel.maths.count.probes
 import autonovel.maths.count.result
 import autonovel.pairs
 import autonovel.runs.answers
@@ -62,7 +61,6 @@ API: dict[str, dict[str, Any]] = {
     "The number of classes, on features of your own": {
         "autonovel.estimate_classes": an.estimate_classes,
         "autonovel.maths.count.result.ClassEstimate": autonovel.maths.count.result.ClassEstimate,
-        "autonovel.maths.count.probes.Effort": autonovel.maths.count.probes.Effort,
     },
     "Pair rules, for a training loop of your own": {
         f"autonovel.pairs.{name}": getattr(autonovel.pairs, name)
@@ -74,7 +72,10 @@ API: dict[str, dict[str, Any]] = {
 }
 """What is public, by what it is for."""
 
-INNER = re.compile(r"_|write_|read_|append_|forget_|(remove|claim|whole|to_dict)$")
+INNER = re.compile(
+    r"_|write_|read_|append_|forget_|(remove|claim|whole|to_dict|machine|state|config|finished|exists|has|open|kind_found|"
+    r"typicality|labelled_features|unlabelled)$"
+)
 """Members of classes that are for the package itself."""
 
 
