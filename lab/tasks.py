@@ -7,7 +7,7 @@ A task is a line of words: images, then what becomes of them, in turn.
     digits mixed=0.3                     a share of the labelled images lose their labels and join the pile
     cifar100 hide=4 left=8 draw=2        four known classes, drawn, are the new ones, eight others the known ones; no others
     cifar100 hide=2,7,11                 these known classes are the new ones, the other known ones stay
-    photos/tiny hide=10 left=10 uneven   a folder with a sub-folder for each class; the new classes keep 1 ... 0.1 of their images
+    photos/tiny hide=10 left=10 uneven=15    a folder with a sub-folder for each class; the last new class keeps a fifteenth
     cifar10 sizes=5000,4000,3000,2000,500    so many images of each new class
     few.npz exchanged each=50            arrays images, labels, known; known and new classes exchanged; 50 images of each class
     example                              the pictures of examples/make_folder.py
@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -32,8 +32,8 @@ from autonovel.data.benchmarks.splits import benchmark_names, load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Pixels, Truth
 from autonovel.data.reading.inputs import open_input
 
-UNEVEN = (1.0, 0.7, 0.4, 0.2, 0.1)
-"""The shares of their images that classes keep, from the first to the last."""
+UNEVEN = 15
+"""So many times as many images has the first class as the last, where nothing else is said."""
 EXAMPLE_IMAGES = 60
 """Of each class of the example folder."""
 LARGEST = 224
@@ -45,7 +45,7 @@ class Pile:
     """Images of which everything is known, and what may be shown of that.
 
     Attributes:
-        images: (n, height, width, channels).
+        images: (n, ...), pixels or what stands for them.
         classes: int64 (n,), the class of every image, known ones first.
         names: of all classes.
         n_known: how many of them are known.
@@ -53,7 +53,7 @@ class Pile:
         test: images and classes of a test split.
     """
 
-    images: Pixels
+    images: npt.NDArray[Any]
     classes: npt.NDArray[np.int64]
     names: tuple[str, ...]
     n_known: int
@@ -92,7 +92,11 @@ class Pile:
 def make_task(words: str, root: Path | None, *, unverified: bool = False) -> tuple[ImageSet, Truth]:
     """A task from its line of words: the images with the labels that a method may see, and the truth for scoring."""
     source, *steps = words.split()
-    pile = read(source, root, unverified)
+    return changed(read(source, root, unverified), steps).task()
+
+
+def changed(pile: Pile, steps: Sequence[str]) -> Pile:
+    """The pile after these steps; what is drawn depends on ``draw``."""
     given = {name: value for name, _, value in (step.partition("=") for step in steps)}
     rng = np.random.default_rng(int(given.pop("draw", 0)))
     left = int(given.pop("left", 0))
@@ -100,7 +104,7 @@ def make_task(words: str, root: Path | None, *, unverified: bool = False) -> tup
         if name not in STEPS:
             raise unknown("step of a task", name, [*STEPS, "left", "draw"])
         pile = hidden(pile, value, left, rng) if name == "hide" else STEPS[name](pile, value, rng)
-    return pile.task()
+    return pile
 
 
 # ---- where images come from
@@ -180,25 +184,24 @@ def _sizes(pile: Pile, value: str, rng: np.random.Generator) -> Pile:
     sizes = [int(size) for size in value.split(",")]
     if len(sizes) != len(pile.new):
         raise InputError(f"sizes={value} has {len(sizes)} sizes for {len(pile.new)} new classes; give one for each.")
-    return _cut(pile, dict(zip(pile.new, sizes, strict=True)))
+    return _cut(pile, dict(zip(pile.new, sizes, strict=True)), rng)
 
 
 def _uneven(pile: Pile, value: str, rng: np.random.Generator) -> Pile:
-    shares = [float(share) for share in value.split(",")] if value else UNEVEN
-    last = max(1, len(pile.new) - 1)
-    share = {c: shares[place * (len(shares) - 1) // last] for place, c in enumerate(pile.new)}
-    return _cut(pile, {c: max(3, round(part * int((pile.classes == c).sum()))) for c, part in share.items()})
+    shares = np.geomspace(1, 1 / float(value or UNEVEN), len(pile.new))
+    sizes = {c: max(3, round(part * int((pile.classes == c).sum()))) for c, part in zip(pile.new, shares, strict=True)}
+    return _cut(pile, sizes, rng)
 
 
 def _each(pile: Pile, value: str, rng: np.random.Generator) -> Pile:
-    return _cut(pile, dict.fromkeys(range(len(pile.names)), int(value)))
+    return _cut(pile, dict.fromkeys(range(len(pile.names)), int(value)), rng)
 
 
-def _cut(pile: Pile, sizes: Mapping[int, int]) -> Pile:
-    """At most so many images of these classes, the first ones."""
+def _cut(pile: Pile, sizes: Mapping[int, int], rng: np.random.Generator) -> Pile:
+    """At most so many images of these classes, drawn."""
     keep = np.ones(len(pile.classes), dtype=bool)
     for c, size in sizes.items():
-        keep[np.flatnonzero(pile.classes == c)[size:]] = False
+        keep[rng.permutation(np.flatnonzero(pile.classes == c))[size:]] = False
     return pile.kept(keep)
 
 

@@ -80,8 +80,8 @@ def test_draws_differ_and_say_how_many_stay_known(small_cifar: Path) -> None:
 def test_sizes_are_those_of_the_new_classes(small_cifar: Path, few: str) -> None:
     _, truth = make_task("cifar10 sizes=10,8,6,4,2", small_cifar, unverified=True)
     assert np.bincount(truth.labels).tolist() == [10] * 5 + [10, 8, 6, 4, 2]
-    _, truth = make_task("cifar10 uneven=1,0.4", small_cifar, unverified=True)
-    assert np.bincount(truth.labels).tolist() == [10] * 5 + [10] * 4 + [4]
+    _, truth = make_task("cifar10 uneven=10", small_cifar, unverified=True)
+    assert np.bincount(truth.labels).tolist() == [10] * 5 + [10, 6, 3, 3, 3]  # a tenth would be a single one
     assert np.bincount(make_task(f"{few} each=3", None)[1].labels).tolist() == [3] * 4
     with pytest.raises(InputError, match="sizes=3,4 has 2 sizes for 5 new classes"):
         make_task("cifar10 sizes=3,4", small_cifar, unverified=True)
