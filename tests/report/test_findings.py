@@ -94,7 +94,7 @@ def test_doubt_and_files_left_out(run: Run) -> None:
         "path,reason,left_out\na<b>.png,truncated,yes\nb.png,truncated,yes\nc.png,the same picture as a.png,no\n"
     )
     assert "2 files were left out: 2 × truncated. See problems.csv." in texts(run)
-    assert "One file has a remark" in texts(run)
+    assert "has a remark on one file" in texts(run)
     assert "unsure" not in texts(run)
     answers = [p._replace(probability=0.3) if p.cluster == 2 else p for p in run.predictions]
     run.write_predictions(answers)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from autonovel.base.errors import InputError, kind_found
+from autonovel.base.errors import InputError, kind_found, option
 from autonovel.maths.confidence import Calibration, fit_calibration, reliability
 from autonovel.maths.count.estimate import estimate_classes
 from autonovel.maths.count.result import ClassEstimate
@@ -117,7 +117,7 @@ def answer_from_features(
     if len(fresh) < max(2, n_new or 0):
         raise InputError(
             f"{len(fresh)} images of the pile look new, too few for {n_new or 2} new classes; "
-            "say that the pile is new, or give more images."
+            f"give {option('pile', 'new')} if all of them are, or more images."
         )
     count = None
     if n_new is None or check_number:

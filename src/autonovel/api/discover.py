@@ -68,7 +68,7 @@ def discover(
         seed: everything random depends on it.
         device: cpu, cuda or auto.
         truth: the true classes, for scoring alone.
-        start_from: a run whose first stages are used again where their settings and the data are the same.
+        start_from: a finished run on the same images: its first stages are taken over, as far as their settings are the same.
         cache: folder for decoded images and features; the user's cache folder when left out.
         report: write clusters.png and report.html at the end.
         verbose: show progress.

@@ -25,7 +25,7 @@ IMAGES = 32
 
 @dataclass(frozen=True)
 class Backbones(Verb):
-    """List the networks that can see already: which are installed, how fast they are here, and how to get others."""
+    """List the pre-trained networks: which are installed, how fast they are here, and how to get others."""
 
     size: int = 128
     """Pixels of the square images that the speed is measured with."""

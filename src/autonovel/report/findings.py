@@ -168,8 +168,8 @@ def find(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
         found.append(Finding("warning", f"{many} left out: {reasons}. See problems.csv."))
     remarks = len(problems) - left_out.total()
     if remarks:
-        several = f"{remarks:,} files have a remark in problems.csv, copies of the same picture mostly."
-        found.append(Finding("note", several if remarks > 1 else "One file has a remark in problems.csv."))
+        several = f"problems.csv has a remark on {remarks:,} files, most of them copies of a picture."
+        found.append(Finding("note", several if remarks > 1 else "problems.csv has a remark on one file."))
     twins, seen = count_duplicates(run.features, new)
     if twins > 0.01 * seen and twins > 2:
         found.append(
