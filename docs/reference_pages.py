@@ -73,7 +73,7 @@ API: dict[str, dict[str, Any]] = {
 """What is public, by what it is for."""
 
 INNER = re.compile(
-    r"_|write_|read_|append_|forget_|(remove|claim|whole|to_dict|machine|state|config|finished|exists|has|open|kind_found|"
+    r"_|write_|read_|append_|forget_|(remove|claim|whole|file|checksums|to_dict|machine|state|config|finished|exists|has|open|kind_found|"
     r"typicality|labelled_features|unlabelled)$"
 )
 """Members of classes that are for the package itself."""

@@ -100,7 +100,8 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     hidden = int((~images.is_labelled).sum())
     names = {path.name for path in run.path.iterdir()}
     assert names - ({"merging.json"} if objective == "swap" else set()) == {
-        "config.json", "metrics.jsonl", "pretrain.safetensors", "supervised.safetensors", "joint.safetensors", "state",
+        "config.json", "checksums.sha256", "metrics.jsonl", "state",
+        "pretrain.safetensors", "supervised.safetensors", "joint.safetensors",
         "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv", "images.csv", "thumbnails",
         "features-labelled.npy", "probabilities.npy", "unlike.csv", "judge.npz", "clusters.png", "report.html", "map.npy",
     }  # fmt: skip

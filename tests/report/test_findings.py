@@ -99,7 +99,7 @@ def test_doubt_and_files_left_out(run: Run) -> None:
     answers = [p._replace(probability=0.3) if p.cluster == 2 else p for p in run.predictions]
     run.write_predictions(answers)
     assert "The machine is unsure of “new 2” (mean confidence under" in texts(load(run.path))
-    (run.path / "unlike.csv").write_text("image\n" + run.machine.images[3] + "\n")
+    run.write_rows("unlike.csv", ("image",), [(run.machine.images[3],)])
     assert "One image resembles none of the classes; look at it first (unlike.csv)." in texts(load(run.path))
 
 

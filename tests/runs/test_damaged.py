@@ -15,6 +15,7 @@ from autonovel.base.errors import InputError
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters
 from autonovel.report.session import Session
+from autonovel.runs import checksums
 from tests.report.made import digits_run
 
 
@@ -54,6 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = digits_run(tmp_path_factory.mktemp("whole") / "run", n=40)
     with run.whole(JUDGE) as path, path.open("wb") as file:
         np.savez(file, centres=np.zeros((2, 2), np.float32), numbers=np.zeros(3))
+    run.remove(checksums.FILE)  # by which any change would be seen
     return run.path
 
 

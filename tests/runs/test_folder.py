@@ -321,7 +321,8 @@ def test_what_is_kept_follows_the_files(tmp_path: Path) -> None:
     assert run.labels[0] == 3
     assert run.typicality.tolist() != before.tolist()
     make_run(tmp_path / "run", [*GROUPS, 1])
-    run.remove("edits.jsonl")
+    for name in ("edits.jsonl", "edits.json", "names.json"):
+        run.remove(name)
     assert len(run.labels) == len(run.predictions) == len(run.unlabelled) == len(run.unlike) == 11
     run.remove("features.npy")
     with pytest.raises(InputError, match=r"features.npy is damaged \(it is missing\)"):

@@ -30,7 +30,10 @@ def test_a_line_that_a_crash_cut_off_is_ignored_and_overwritten(tmp_path: Path, 
     with open_journal(path) as journal:
         assert journal.entries == [json.loads(LINE)]
         journal.append({"do": "undo"})
-    assert path.read_text() == LINE + '{"do":"undo"}\n'
+    assert read_entries(path) == [json.loads(LINE), {"do": "undo"}]
+    assert path.read_text().startswith(LINE + '{"do":"undo","check":"')
+    path.write_text(path.read_text() + rest)
+    assert read_entries(path) == [json.loads(LINE), {"do": "undo"}]
 
 
 def test_damage_before_the_last_line_is_refused(tmp_path: Path) -> None:
@@ -38,6 +41,83 @@ def test_damage_before_the_last_line_is_refused(tmp_path: Path) -> None:
     path.write_text(LINE + "nonsense\n" + LINE)
     with pytest.raises(InputError, match=r"Line 2 of .*edits.jsonl is damaged"):
         read_entries(path)
+
+
+def edited(path: Path) -> list[bytes]:
+    """A run with three edits, and the lines of its journal."""
+    make_run(path, [0, 1, 2] * 4).name(0, "heron").merge(1, 2).name(0, "egret")
+    return (path / "edits.jsonl").read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_a_confirmed_line_that_has_rotted_is_refused(tmp_path: Path, line: int) -> None:
+    lines = edited(tmp_path / "run")
+    path = tmp_path / "run" / "edits.jsonl"
+    for place in range(0, len(lines[line]), 3):
+        rotted = bytearray(lines[line])
+        rotted[place] ^= 4
+        path.write_bytes(b"".join([*lines[:line], rotted, *lines[line + 1 :]]))
+        for use in (lambda run: run.names, lambda run: run.name(1, "stork")):
+            with pytest.raises(InputError, match=r"edits.jsonl"):
+                use(load(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_edits_that_are_gone_are_missed(tmp_path: Path, kept: int) -> None:
+    lines = edited(tmp_path / "run")
+    path, names = tmp_path / "run" / "edits.jsonl", (tmp_path / "run" / "names.json").read_bytes()
+    path.write_bytes(b"".join(lines[:kept]))
+    if not kept:
+        path.unlink()
+    for use in (lambda run: run.names, lambda run: run.name(1, "stork"), lambda run: run.undo()):
+        with pytest.raises(InputError, match=r"has lost its last (edit|[23] edits) \(of 3\); put back a copy"):
+            use(load(tmp_path / "run"))
+    (tmp_path / "run" / "edits.json").unlink()
+    if not kept or kept == 1:  # the last name is lost
+        with pytest.raises(InputError, match="called 'egret', of which .*edits.jsonl knows nothing"):
+            load(tmp_path / "run").name(1, "stork")
+        assert (tmp_path / "run" / "names.json").read_bytes() == names
+        (tmp_path / "run" / "names.json").unlink()
+        assert load(tmp_path / "run").name(1, "stork").names[1] == "stork"
+
+
+def test_lines_taken_out_or_exchanged_are_noticed(tmp_path: Path) -> None:
+    first, second, third = edited(tmp_path / "run")
+    for lines in ([second, third], [first, third], [second, first, third], [first, first, second, third]):
+        (tmp_path / "run" / "edits.jsonl").write_bytes(b"".join(lines))
+        with pytest.raises(InputError, match=r"edits.jsonl"):
+            load(tmp_path / "run").names  # noqa: B018
+
+
+def test_a_journal_ahead_of_what_was_confirmed_is_whole(tmp_path: Path) -> None:
+    """As after a kill between the line and the file that counts it."""
+    run = make_run(tmp_path / "run", [0, 1, 2] * 4).name(0, "heron")
+    before = (run.path / "edits.json").read_bytes(), (run.path / "names.json").read_bytes()
+    run.name(1, "egret")
+    (run.path / "edits.json").write_bytes(before[0])
+    (run.path / "names.json").write_bytes(before[1])
+    assert load(run.path).names == {0: "heron", 1: "egret"}
+    assert len(load(run.path).undo().edits) == 3
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
+@pytest.mark.parametrize("name", ["edits.jsonl", "edits.json"])
+def test_a_journal_that_leads_elsewhere_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+    run = make_run(tmp_path / "run", [0, 1, 2] * 4)
+    victim = tmp_path / "authorized_keys"
+    victim.write_text("ssh-ed25519 AAAA\n")
+    path = run.path / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(victim if kind == "link" else tmp_path / "new")
+    for use in (lambda run: run.names, lambda run: run.name(1, "stork")):
+        with pytest.raises(InputError, match=r"is (a link|no file|a folder)"):
+            use(load(run.path))
+    assert victim.read_text() == "ssh-ed25519 AAAA\n"
+    assert not (tmp_path / "new").exists()
 
 
 def test_edits_of_another_run_are_refused(tmp_path: Path) -> None:

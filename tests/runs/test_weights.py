@@ -18,8 +18,20 @@ def test_tensors_come_back(tmp_path: Path) -> None:
     found, metadata = read_tensors(run, "joint.safetensors")
     assert found.keys() == state.keys()
     assert all(torch.equal(found[key], state[key]) for key in state)
-    assert metadata == read_metadata(run, "joint.safetensors") == {"seconds": "1.5"}
+    assert metadata == {"seconds": "1.5"}
+    assert read_metadata(run, "joint.safetensors")["seconds"] == "1.5"
     assert (run.path / "joint.safetensors").stat().st_mode & 0o044 == 0o044  # others may read it, as the other files
+
+
+def test_one_bit_that_has_turned_is_seen(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    write_tensors(run, "joint.safetensors", {"a": torch.arange(6.0), "b": torch.zeros(2, 0)}, {"seconds": "1.5"})
+    file = run.path / "joint.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="is not as it was written"):
+        read_tensors(run, "joint.safetensors")
 
 
 def test_the_state_of_a_stage(tmp_path: Path) -> None:

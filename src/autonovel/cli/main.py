@@ -38,6 +38,7 @@ VERBS = {
     **{word: f"edit.{word}" for word in EDITS},
     "predict": "predict.Predict",
     "export": "export.Export",
+    "verify": "verify.Verify",
     "recipes": "recipes.Recipes",
     "backbones": "backbones.Backbones",
     "data": "data.Data",

@@ -67,7 +67,7 @@ def write_outcome(run: Run, data: ImageSet, found: Answers, verdict: Verdict, su
     run.write_thumbnails(data.images)
     if not run.has("names.json"):
         run.write_json("names.json", {})
-    run.write_json("summary.json", plain(summary))
+    run.write_last("summary.json", plain(summary))
 
 
 def _records(data: ImageSet) -> Iterator[ImageRecord]:

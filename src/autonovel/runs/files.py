@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import errno
+import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -18,6 +20,7 @@ import numpy.typing as npt
 
 from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.machine.disk import CUT_OFF, whole
+from autonovel.runs import checksums
 from autonovel.runs.upgrade import upgraded_recipe
 
 FORMAT = 2
@@ -36,6 +39,8 @@ class RunFiles:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._verified: dict[str, tuple[int, ...]] = {}
+        self._sums: tuple[tuple[int, ...], dict[str, str]] = ((), {})
 
     @property
     def exists(self) -> bool:
@@ -44,16 +49,75 @@ class RunFiles:
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
-        return (self.path / name).exists()
+        return os.path.lexists(self.path / name)
+
+    def file(self, name: str) -> Path:
+        """The path of a file of the run, which may not be there yet.
+
+        A folder may be a stranger's, or have rotted: refused are a link, which could lead anywhere, what is no file (a pipe
+        would never end), and a file that is not as the run wrote it.
+        """
+        path = self._no_link(name)
+        try:
+            found = path.stat()
+        except OSError:  # whoever opens it says why
+            return path
+        if not stat.S_ISREG(found.st_mode):
+            raise damaged(self, name, "it is no file")
+        self._verify(name, path, (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino))
+        return path
+
+    def _no_link(self, name: str) -> Path:
+        path = self.path
+        for part in Path(name).parts:
+            path = path / part
+            if path.is_symlink():
+                raise InputError(
+                    f"{path} is a link, which may lead out of the folder; put what it leads to in its place."
+                )
+        return path
+
+    def _verify(self, name: str, path: Path, version: tuple[int, ...]) -> None:
+        if name == checksums.FILE or self._verified.get(name) == version:
+            return
+        wanted = self.checksums.get(name)
+        if wanted is not None:
+            if checksums.digest_of(path) != wanted:
+                raise damaged(self, name, "it is not as the run wrote it")
+            self._verified[name] = version
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The digest of every file as the run wrote it; empty where the run is not finished, or none were kept."""
+        if not self.has("summary.json"):  # what is there may be of a run that was finished once and goes on
+            return {}
+        path = self._no_link(checksums.FILE)
+        try:
+            found = path.stat()
+        except OSError:
+            return {}
+        version = found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+        if self._sums[0] != version:
+            try:
+                self._sums = version, checksums.parse(self.file(checksums.FILE).read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise self._error(checksums.FILE, error) from error
+        return self._sums[1]
+
+    def _error(self, name: str, error: Exception) -> Exception:
+        """What to raise of a file that cannot be read."""
+        return (
+            error if isinstance(error, InputError) else damaged(self, name, getattr(error, "strerror", None) or error)
+        )
 
     def read_json(self, name: str) -> dict[str, Any]:
         """The content of a JSON file."""
         try:
-            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            content: dict[str, Any] = json.loads(self.file(name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise no_run(self, name) from error
-        except (ValueError, RecursionError) as error:
-            raise damaged(self, name, error) from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._error(name, error) from error
         if not isinstance(content, dict):
             raise InputError(f"The file {self.path / name} is not of a run; give the folder of one.")
         return content
@@ -61,7 +125,7 @@ class RunFiles:
     def read_columns(self, name: str, header: Sequence[str]) -> list[list[str]]:
         """The columns of a CSV file; the file must have this header."""
         try:
-            with (self.path / name).open(newline="", encoding="utf-8") as file:
+            with self.file(name).open(newline="", encoding="utf-8") as file:
                 rows = csv.reader(file)
                 if (found := next(rows, [])) != list(header):
                     raise damaged(self, name, f"its header is {','.join(found)!r}, not {','.join(header)!r}")
@@ -72,25 +136,35 @@ class RunFiles:
                         column += values
         except FileNotFoundError as error:
             raise missing(self, name) from error
-        except (ValueError, csv.Error) as error:
-            if isinstance(error, InputError):
-                raise
-            raise damaged(self, name, error) from error
+        except (OSError, ValueError, csv.Error) as error:
+            raise self._error(name, error) from error
         return columns
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per epoch and stage."""
-        file = self.path / "metrics.jsonl"
-        if not file.exists():
+        if not self.has("metrics.jsonl"):
             return []
-        entries = (_entry(line) for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
+        text = self.file("metrics.jsonl").read_text(encoding="utf-8", errors="replace")
+        entries = (_entry(line) for line in text.splitlines())
         return [entry for entry in entries if entry is not None]
 
     def write_json(self, name: str, content: Any) -> None:
         """Write a JSON file."""
         with self.whole(name) as path:
-            path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            path.write_text(_as_text(content), encoding="utf-8")
+
+    def write_last(self, name: str, content: Any) -> None:
+        """Write the last file of a run, a JSON file; before it, what all files were, this one too."""
+        with written(self.path / checksums.FILE):
+            found = {other: checksums.digest_of(self.path / other) for other in checksums.files_of(self.path)}
+        found[name] = hashlib.sha256(_as_text(content).encode()).hexdigest()
+        self._write_checksums(found)
+        self.write_json(name, content)
+
+    def _write_checksums(self, found: Mapping[str, str]) -> None:
+        with self.whole(checksums.FILE) as path:
+            path.write_text(checksums.as_text(found), encoding="utf-8")
 
     def write_rows(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a CSV file."""
@@ -106,17 +180,17 @@ class RunFiles:
 
     def remove(self, name: str) -> None:
         """Delete a file, if there is one of this name."""
-        (self.path / name).unlink(missing_ok=True)
+        self._no_link(name).unlink(missing_ok=True)
 
     def append_metrics(self, entry: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with written(self.path / "metrics.jsonl") as path, path.open("a", encoding="utf-8") as file:
+        with written(self._no_link("metrics.jsonl")) as path, path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
     def forget_metrics(self, stage: str, since: int) -> None:
         """Drop the lines of epochs of a stage that will be done again (those after the kept state)."""
         kept = "".join(json.dumps(m) + "\n" for m in self.metrics if m["stage"] != stage or m["epoch"] < since)
-        if self.has("metrics.jsonl") and (self.path / "metrics.jsonl").read_bytes() != kept.encode():
+        if self.has("metrics.jsonl") and self.file("metrics.jsonl").read_bytes() != kept.encode():
             with self.whole("metrics.jsonl") as path:
                 path.write_text(kept, encoding="utf-8")
 
@@ -146,10 +220,10 @@ class RunFiles:
                 raise InputError(
                     f"The folder {self.path} is not empty and holds no run; choose another {option('out')}."
                 )
-            state = self.path / "state"
+            state = self._no_link("state/lock").parent
             is_new = not self.exists and not state.exists()  # in a folder of that name may be anything
             state.mkdir(parents=True, exist_ok=True)
-            file = (state / "lock").open("w")
+            file = self.file("state/lock").open("w")
         except OSError as error:
             raise InputError(
                 f"The folder {self.path} cannot be written ({error.strerror}); choose another {option('out')}."
@@ -187,11 +261,13 @@ class RunFiles:
     @contextmanager
     def whole(self, name: str) -> Iterator[Path]:
         """A path to write to; the file moves to its place when it is complete."""
-        target = self.path / name
+        target = self._no_link(name)
         with written(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with whole(target) as part:
                 yield part
+            if name in (known := self.checksums):  # a file that is written again is as the run wrote it
+                self._write_checksums({**known, name: checksums.digest_of(target)})
 
 
 def check_format(run: RunFiles) -> None:
@@ -264,6 +340,10 @@ def _entry(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
+
+
+def _as_text(content: Any) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def no_run(run: RunFiles, lacking: str) -> InputError:

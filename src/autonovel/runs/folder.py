@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.base.errors import TrainingError, kind_found
+from autonovel.base.errors import InputError, TrainingError, kind_found
 from autonovel.runs import answers, geometry, thumbnails
 from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
 from autonovel.runs.edits import States, edit
@@ -68,7 +68,7 @@ class Folder(RunFiles, Verbs):
     @property
     def finished(self) -> bool:
         """Whether there is a result."""
-        return (self.path / "summary.json").exists()
+        return self.has("summary.json")
 
     @property
     def config(self) -> dict[str, Any]:
@@ -131,10 +131,17 @@ class Folder(RunFiles, Verbs):
         return self._array("probabilities.npy")
 
     def _array(self, name: str) -> npt.NDArray[Any] | None:
+        if not self.has(name):
+            return None
         try:
-            return np.asarray(np.load(self.path / name, mmap_mode="r")) if self.has(name) else None
-        except (ValueError, EOFError) as error:
+            found: npt.NDArray[Any] = np.asarray(np.load(self.file(name), mmap_mode="r"))
+        except InputError:
+            raise
+        except Exception as error:  # numpy reads the head of a file as Python, in which anything can be wrong
             raise damaged(self, name, error) from error
+        if found.ndim != 2 or found.dtype.kind != "f":
+            raise damaged(self, name, f"it holds no table of numbers but {found.dtype} {found.shape}")
+        return found
 
     def _check_rows(self, name: str, rows: int) -> None:
         """Refuse a file that does not have a row for each unlabelled image."""

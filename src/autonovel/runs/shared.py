@@ -96,6 +96,11 @@ class SharedFolder(Folder):
         if self._world.first:
             self._own.write_json(name, content)
 
+    def write_last(self, name: str, content: Any) -> None:
+        """Write the last file of a run."""
+        if self._world.first:
+            self._own.write_last(name, content)
+
     def write_rows(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a CSV file."""
         if self._world.first:

@@ -44,14 +44,20 @@ class Thumbnails:
         self._run = run
         try:
             self.count, self.side, self.columns = (int(found[name]) for name in ("count", "side", "columns"))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise damaged(run, INDEX, error) from error
+        if not (0 <= self.count < 2**40 and 0 < self.side < 2**12 and 0 < self.columns < 2**10):
+            raise damaged(run, INDEX, "no run writes such numbers")
         self.cells = self.columns**2
         self.sheets = -(-self.count // self.cells)
         try:
-            self.rows: npt.NDArray[np.int64] = np.load(run.path / ORDER)
-        except (OSError, ValueError, EOFError) as error:
+            self.rows: npt.NDArray[np.int64] = np.load(run.file(ORDER))
+        except InputError:
+            raise
+        except Exception as error:  # numpy reads the head of a file as Python, in which anything can be wrong
             raise damaged(run, ORDER, error) from error
+        if self.rows.ndim != 1 or self.rows.dtype.kind != "i":
+            raise damaged(run, ORDER, f"it holds no rows but {self.rows.dtype} {self.rows.shape}")
         if len(self.rows) != self.count:
             raise damaged(run, ORDER, f"it has {len(self.rows)} rows for {self.count} pictures")
         self._place = {row: place for place, row in enumerate(self.rows.tolist())}
@@ -74,7 +80,7 @@ class Thumbnails:
         if not 0 <= number < self.sheets:
             raise InputError(f"There is no sheet {number} in {self._run.path}; it has {self.sheets}.")
         try:
-            return (self._run.path / _sheet_name(number)).read_bytes()
+            return self._run.file(_sheet_name(number)).read_bytes()
         except OSError as error:
             raise damaged(self._run, _sheet_name(number), error.strerror) from error
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import stat
 from typing import TYPE_CHECKING
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -17,39 +20,55 @@ if TYPE_CHECKING:
 
 State = dict[str, Tensor]
 
+_DIGEST = "digest"
+
 
 def write_tensors(run: RunFiles, name: str, state: State, metadata: dict[str, str] | None = None) -> None:
-    """Write a .safetensors file."""
+    """Write a .safetensors file; it holds a digest of all that is in it."""
     ready = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     with run.whole(name) as path:
         path.touch()
         usual = path.stat().st_mode
         try:
-            save_file(ready, path, metadata)
+            save_file(ready, path, {**(metadata or {}), _DIGEST: _digest(ready, metadata or {})})
         except SafetensorError as error:
             raise OSError(str(error)) from error
         path.chmod(stat.S_IMODE(usual))  # as safetensors leaves it, nobody but its owner may read it
 
 
 def read_tensors(run: RunFiles, name: str) -> tuple[State, dict[str, str]]:
-    """Tensors and metadata of a .safetensors file."""
+    """Tensors and metadata of a .safetensors file, refused where they are not those that were written."""
     try:
-        with safe_open(run.path / name, "pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        with safe_open(run.file(name), "pt") as file:
+            state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise _unreadable(run, name, error) from error
+    wanted = metadata.pop(_DIGEST, None)
+    if wanted is not None and wanted != _digest(state, metadata):
+        raise _unreadable(run, name, "it is not as it was written")
+    return state, metadata
 
 
 def read_metadata(run: RunFiles, name: str) -> dict[str, str]:
     """The metadata of a .safetensors file; none of its tensors is read."""
     try:
-        with safe_open(run.path / name, "np") as file:
+        with safe_open(run.file(name), "np") as file:
             return file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise _unreadable(run, name, error) from error
 
 
-def _unreadable(run: RunFiles, name: str, error: Exception) -> InputError:
+def _digest(state: State, metadata: dict[str, str]) -> str:
+    found = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for key in sorted(state):
+        value = state[key]
+        found.update(f"{key} {value.dtype} {tuple(value.shape)} ".encode())
+        found.update(value.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _unreadable(run: RunFiles, name: str, error: object) -> InputError:
     return InputError(f"The file {run.path / name} cannot be read ({error}); delete it to compute it again.")
 
 
@@ -62,14 +81,20 @@ class StageCheckpoint:
     @property
     def epochs_done(self) -> int:
         """Epochs that the kept state has behind it; 0 where none is kept. Reads no tensor."""
-        return int(self._run.read_metadata(self._name)["epochs_done"]) if self._run.has(self._name) else 0
+        return self._done(self._run.read_metadata(self._name)) if self._run.has(self._name) else 0
 
     def load(self) -> tuple[State, int] | None:
         """State and number of epochs done, if any."""
         if not self._run.has(self._name):
             return None
         state, metadata = self._run.read_tensors(self._name)
-        return state, int(metadata["epochs_done"])
+        return state, self._done(metadata)
+
+    def _done(self, metadata: dict[str, str]) -> int:
+        try:
+            return int(metadata["epochs_done"])
+        except (KeyError, ValueError) as error:
+            raise _unreadable(self._run, self._name, "it does not say how many epochs are done") from error
 
     def save(self, state: State, epochs_done: int) -> None:
         """Keep this state instead of the one before."""
