@@ -1,6 +1,6 @@
 """Task x variant x seed -> a row: discoveries whose answer is known, trained, scored and written down.
 
-    python lab/compare.py pairs depth --root DATA --only rank layer4              rows of studies (lab/tasks.py)
+    python lab/compare.py demo neighbours --root DATA --seeds 0 1 2               studies of lab/tasks.py
     python lab/compare.py --tasks "digits mixed=0.3" --recipe digits:fast --variants "" "joint.epochs=40" --seeds 0 1 2
     python lab/compare.py --tasks "photos/tiny hide=10 left=10" "photos/tiny hide=10 left=10 uneven" --draws 20
 
@@ -178,13 +178,12 @@ def cells_of(args: argparse.Namespace) -> list[Cell]:
     wanted: list[tuple[str, str, str, str, Mapping[str, Any]]] = []
     for name in args.studies:
         study = STUDIES[name]
-        rows = {row: fields for row, fields in study.rows.items() if not args.only or row in args.only}
-        wanted += [(name, row, args.tasks[0] if args.tasks else study.task, study.recipe, f) for row, f in rows.items()]
+        rows = [(row, fields) for row, fields in study.rows.items() if not args.only or row in args.only]
+        wanted += [(name, row, task, study.recipe, f) for task in args.tasks or study.tasks for row, f in rows]
     if not args.studies:
         for task, variant in itertools.product(args.tasks, args.variants):
-            wanted.append(
-                ("", variant, task, args.recipe, values_of(re.findall(r"[\w.+]+=(?:\([^)]*\)|\S+)", variant)))
-            )
+            fields = values_of(re.findall(r"[\w.+]+=(?:\([^)]*\)|\S+)", variant))
+            wanted.append(("", variant, task, args.recipe, fields))
     draws = [""] if args.draws is None else [f" draw={draw}" for draw in range(args.draws)]
     return [
         Cell(
@@ -240,7 +239,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(STUDIES))
     parser.add_argument("--only", nargs="+", help="of the rows of these studies")
-    parser.add_argument("--tasks", nargs="+", default=[], help="in place of studies, or of the task of a study")
+    parser.add_argument("--tasks", nargs="+", default=[], help="in place of studies, or of their tasks")
     parser.add_argument("--recipe", default="folder", metavar="NAME:PRESET", help="with --tasks")
     parser.add_argument("--variants", nargs="+", default=[""], metavar="'FIELD=VALUE ...'", help="with --tasks")
     parser.add_argument("--preset", help="another than that of the study or the recipe")
@@ -262,7 +261,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if strangers := set(args.studies) - STUDIES.keys():
         parser.error(f"there is no study '{min(strangers)}'; choose among {', '.join(STUDIES)}")
-    if bool(args.studies) == bool(args.tasks) and len(args.tasks) != 1:
+    if not args.studies and not args.tasks:
         parser.error("name studies, or give --tasks")
     if strangers := set(args.only or ()) - {row for name in args.studies for row in STUDIES[name].rows}:
         parser.error(f"there is no row '{min(strangers)}' in {', '.join(args.studies) or '--tasks'}")

@@ -1,8 +1,7 @@
 """Fill the tables of the pages in docs/ from lab/rows: python lab/pages.py
 
-What stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` is made anew; the text around it is written by hand. NAME is
-a study of lab/tasks.py, ``choices`` (what a setting can be, and when), or a file of lab/rows without its ending: everything
-that it holds. Runs that differ in their seed alone are one row: mean and standard deviation (of the sample), number of runs.
+What stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` is made anew from lab/rows/NAME.jsonl; the text around it is
+written by hand. Runs that differ in their seed alone are one row: mean and standard deviation (of the sample), number of runs.
 """
 
 from __future__ import annotations
@@ -15,12 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks import STUDIES, Study
-
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "lab" / "rows"
 PLACE = re.compile(r"(<!-- table: ([\w-]+) -->)(.*?)(<!-- end -->)", re.DOTALL)
-CHOSEN = ("method", "pretrain.method", "joint.objective", "joint.pairs", "joint.train_from")
 
 Row = dict[str, Any]
 
@@ -49,7 +45,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def what(row: Row) -> str:
     """The run in words, without its seed."""
-    parts = [row.get("benchmark"), f"`{row['recipe']}`" if row.get("recipe") else None]
+    parts = [row.get("task", row.get("benchmark")), f"`{row['recipe']}`" if row.get("recipe") else None]
     if row.get("preset") not in (None, "paper"):
         parts.append(f"preset `{row['preset']}`")
     if row.get("method") not in (None, "autonovel"):
@@ -68,12 +64,12 @@ def seconds(row: Row) -> float | None:
     return None if total is None else float(total)
 
 
-def grouped(rows: Iterable[Row], *names: str) -> list[list[Row]]:
+def grouped(rows: Iterable[Row]) -> list[list[Row]]:
     """Runs that differ in their seed alone, in the order in which the first of each was added."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        key = tuple(row.get(name) for name in names) or (what(row), row.get("incremental"))
-        groups.setdefault((key, row.get("commit"), row.get("device")), []).append(row)
+        key = what(row), row.get("incremental"), row.get("commit"), row.get("device")
+        groups.setdefault(key, []).append(row)
     return list(groups.values())
 
 
@@ -122,7 +118,7 @@ def notes(rows: Iterable[Row]) -> str:
     for row in rows:
         if row.get("note"):
             said = re.sub(r"; whole command .*", "", row["note"])
-            sharers.setdefault((row.get("commit"), said), {})[row.get("alphabet") or what(row)] = None
+            sharers.setdefault((row.get("commit"), said), {})[what(row)] = None
     return "\n".join(
         f"- {'; '.join(names) if len(names) < 4 else f'{len(names)} rows'}, {commit}: {said}"
         for (commit, said), names in sharers.items()
@@ -143,45 +139,11 @@ def estimates_table(rows: Sequence[Row]) -> str:
     return table(["estimate", "piles", "mean error in classes", "interval holds the truth", "found, if one"], lines)
 
 
-def alphabets_table(rows: Sequence[Row]) -> str:
-    """OmniGlot: means over its alphabets, and how well their characters were counted.
-
-    Rows with the same settings are one table, even if several versions of the program trained them, until an alphabet repeats.
-    """
-    tables: dict[str, list[list[Row]]] = {}
-    for row in rows:
-        settings = repr([row.get(name) for name in ("recipe", "preset", "epochs", "seed", "device")])
-        same_settings = tables.setdefault(settings, [])
-        others = (rows for rows in same_settings if all(row["alphabet"] != other["alphabet"] for other in rows))
-        if (found := next(others, None)) is None:
-            same_settings.append(found := [])
-        found.append(row)
-    return "\n\n".join(_alphabets(rows) for same_settings in tables.values() for rows in same_settings)
-
-
-def _alphabets(rows: Sequence[Row]) -> str:
-    def line(name: str, values: Sequence[float | None]) -> list[str]:
-        there = [value for value in values if value is not None]
-        return [name if len(there) in (0, len(rows)) else f"{name}, {len(there)} alphabets", spread(there)]
-
-    lines = [
-        line("true number given", [row["acc_true"] for row in rows]),
-        line(f"number estimated (`{rows[0]['estimator']}`)", [row["acc_estimated"] for row in rows]),
-        *(line(f"k-means after `{stage}`", [row["kmeans"][stage] for row in rows]) for stage in rows[0]["kmeans"]),
-    ]
-    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
-    trained = f"seed {rows[0]['seed']}, {rows[0]['device']}, commit {commits}"
-    about = f"Recipe `{rows[0].get('recipe', 'omniglot')}`, {len(rows)} alphabets, {trained}; ± over alphabets."
-    counted = [estimates_table(rows)] if any(row["estimates"] for row in rows) else []
-    return "\n\n".join([about, table(["", "ACC"], [line for line in lines if line[1] != "–"]), *counted])
-
-
 def whole_file(rows: Sequence[Row]) -> str:
     """Everything that one file holds."""
     kinds: list[tuple[Callable[[Row], bool], Callable[[list[Row]], str]]] = [
-        (lambda row: "acc_new" in row and "curve" not in row, runs_table),
-        (lambda row: "acc_true" in row, alphabets_table),
-        (lambda row: "estimates" in row and "acc_true" not in row, estimates_table),
+        (lambda row: "acc_new" in row, runs_table),
+        (lambda row: "estimates" in row, estimates_table),
     ]
     chosen = [([row for row in rows if belongs(row)], show) for belongs, show in kinds]
     parts = [show(own) for own, show in chosen if own]
@@ -192,88 +154,14 @@ def whole_file(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-# ---- a study beside the paper
-
-
-def measured(name: str, rows: Sequence[Row]) -> str:
-    """The paper's table with our runs beside it, one line for runs that differ in their seed alone; and what is missing."""
-    study = STUDIES[name]
-    own = [row for row in rows if row.get("table") == name and row.get("acc_new") is not None]
-    order = list(study.rows)
-    own.sort(key=lambda row: order.index(row["row"]) if row["row"] in order else len(order))
-    head = ["", "paper", "here", "seeds", "seconds"]
-    head += ["k-means on raw features: paper", "here", "images/s of stage 1"] if study.raw else []
-    lines = [_line(group, study) for group in grouped(own, "row", "preset")]
-    there = {row["row"] for row in own}
-    lines += [_missing(row, study) for row in study.rows if row not in there]
-    if study.raw and own and all(line[-1] == "–" for line in lines):  # the speed of a GPU that was shared says nothing
-        head, lines = head[:-1], [line[:-1] for line in lines]
-    return "\n\n".join([f"### {study.title}", table(head, lines), _conditions(own, study, there)])
-
-
-def _line(group: list[Row], study: Study) -> list[str]:
-    name = group[0]["row"]
-    # of all stages, those that other rows share included
-    stages = [[value for stage, value in (row.get("seconds") or {}).items() if stage != "total"] for row in group]
-    times = [float(sum(values)) for values in stages if values]
-    cells = [f"`{name}`", _figure(study.paper.get(name)), spread([row["acc_new"] for row in group])]
-    cells += [str(len(group)), spread(times, 0, 1)]
-    if study.raw:
-        speeds = [row["images_per_second"] for row in group if row.get("images_per_second")]
-        accuracies = [row["acc_raw"] for row in group if row.get("acc_raw") is not None]
-        cells += [_figure(study.raw.get(name)), spread(accuracies), spread(speeds, 0, 1)]
-    return cells
-
-
-def _missing(row: str, study: Study) -> list[str]:
-    raw = [_figure(study.raw.get(row)), "–", "–"] if study.raw else []
-    return [f"`{row}`", _figure(study.paper.get(row)), "–", "0", "–", *raw]
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
-
-
-def _conditions(own: Sequence[Row], study: Study, there: set[str]) -> str:
-    """How it was measured, and what was not."""
-    said = []
-    if own:
-        device = [str(row.get("device")).removeprefix("cuda: ") for row in own]
-        ways = [
-            f"preset `{r.get('preset')}` on {d}, commit {r.get('commit') or '–'}"
-            for r, d in zip(own, device, strict=True)
-        ]
-        said.append(f"Measured: {'; '.join(dict.fromkeys(ways))}.")
-        said += [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(r["note"] for r in own if r.get("note"))]
-    if missing := [row for row in study.rows if row not in there]:
-        said.append(f"Not measured here yet: {', '.join(f'`{row}`' for row in missing)}.")
-    return " ".join(said)
-
-
-def choices() -> str:
-    """What a setting that chooses by name can be, and when."""
-    from autonovel.settings.registry import described
-
-    lines = described()
-    parts = []
-    for setting in CHOSEN:
-        cells = [[f"`{name}`", line] for name, line in lines[setting].items()]
-        parts.append(f"### `--{setting.replace('_', '-')}`\n\n{table(['name', 'when'], cells)}")
-    return "\n\n".join(parts)
-
-
 # ---- the pages
 
 
 def made(name: str, folder: Path = ROWS) -> str:
     """The table of this name."""
-    if name == "choices":
-        return choices()
-    if name in STUDIES:
-        return measured(name, [row for file in ("choices", "studies") for row in read_rows(folder / f"{file}.jsonl")])
     if not (folder / f"{name}.jsonl").exists():
         files = ", ".join(sorted(file.stem for file in folder.glob("*.jsonl")))
-        raise SystemExit(f"There is no table '{name}'; take choices, {', '.join(STUDIES)}, or one of {files}.")
+        raise SystemExit(f"There are no rows '{name}'; choose among {files}.")
     return whole_file(read_rows(folder / f"{name}.jsonl"))
 
 

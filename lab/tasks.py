@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import InputError, unknown
+from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS
 from autonovel.data.benchmarks.splits import benchmark_names, load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Pixels, Truth
 from autonovel.data.reading.inputs import open_input
@@ -239,67 +240,30 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Study:
-    """One question.
+    """What a claim of the evidence rests on, to be measured again by name.
 
     Attributes:
-        title: for the table.
-        task: on which data, in the words of :func:`make_task`.
+        tasks: each in words.
         recipe: name and preset, joined by a colon.
         rows: name -> fields that the row sets.
-        paper: ACC in the paper.
-        raw: ACC in the paper of k-means on what the first stage alone says.
     """
 
-    title: str
-    task: str
+    tasks: tuple[str, ...]
     recipe: str
-    rows: Mapping[str, Fields]
-    paper: Mapping[str, float]
-    raw: Mapping[str, float] = field(default_factory=dict)
-
-
-DEPTHS = ("heads", "layer4", "layer3", "layer2", "layer1", "all")
-
-
-def _depths(pretraining: str, *paper: float) -> Study:
-    rows = {
-        depth: {"pretrain.method": pretraining, "supervised.train_from+joint.train_from": depth} for depth in DEPTHS
-    }
-    title = f"Depth, after {pretraining}"
-    return Study(title, "cifar10", "cifar10:fast", rows, dict(zip(DEPTHS, paper, strict=True)))
+    rows: Mapping[str, Fields] = field(default_factory=lambda: {"": {}})
 
 
 STUDIES: Mapping[str, Study] = {
-    "pairs": Study(
-        "Pair rules", "cifar10", "cifar10:fast",
-        {
-            "rank": {}, "nearest": {"joint.pairs": "nearest"}, "cosine": {"joint.pairs": "cosine"},
-            "soft-15": {"joint.pairs": "soft", "joint.top_k": 15}, "soft-5": {"joint.pairs": "soft", "joint.top_k": 5},
-            "kmeans-all": {"joint.pairs": "kmeans-all"}, "kmeans-batch": {"joint.pairs": "kmeans-batch"},
-        },
-        {
-            "rank": 90.4, "nearest": 90.2, "cosine": 90.1, "soft-15": 89.7, "soft-5": 62.2, "kmeans-all": 62.2,
-            "kmeans-batch": 42.9,
-        },
-    ),
-    "pretraining": Study(
-        "Pre-training", "cifar10", "cifar10:fast",
-        {method: {"pretrain.method": method} for method in ("rotation", "simclr", "moco", "moco-v2")},
-        {"rotation": 90.4, "simclr": 89.0, "moco": 87.6, "moco-v2": 89.0},
-        {"rotation": 25.5, "simclr": 84.7, "moco": 58.7, "moco-v2": 61.8},
-    ),
-    "depth": _depths("rotation", 39.9, 90.4, 90.8, 88.4, 89.3, 88.9),
-    "depth-simclr": _depths("simclr", 73.1, 89.0, 89.1, 89.5, 90.4, 88.6),
-    "depth-moco": _depths("moco", 80.8, 87.6, 88.8, 89.3, 90.4, 89.5),
-    "depth-moco-v2": _depths("moco-v2", 84.6, 89.0, 89.5, 89.0, 90.3, 89.2),
-    "unlabelled": Study(
-        "Without labels", "cifar10-all", "cluster:paper",
-        {"full": {}, "no-consistency": {"joint.consistency": 0.0}, "no-rotation": {"pretrain.method": "none"}},
-        {"full": 61.7, "no-consistency": 57.7, "no-rotation": 18.8},
-    ),
-    "neighbours": Study(
-        "Without labels, from SimCLR", "cifar10-all", "cluster-neighbours:paper",
-        {"kmeans": {"method": "kmeans"}, "neighbours": {}}, {},
+    "demo": Study(("digits",), "digits:paper"),
+    "mixed": Study(("digits", "digits mixed=0.3"), "digits:fast"),
+    "best": Study(("cifar10", "cifar100"), "best:fast"),
+    "frozen": Study(("cifar10", "cifar100", "cifar100 mixed=0.5"), "folder:paper", {"": {"method": "features"}}),
+    "scratch": Study(("example exchanged",), "folder:paper", {"": {"method": "scratch", "pile": "new"}}),
+    "neighbours": Study(("cifar10-all",), "cluster-neighbours:paper", {"": {}, "kmeans": {"method": "kmeans"}}),
+    "characters": Study(tuple(f"omniglot:{name}" for name in EVALUATION_ALPHABETS), "characters:paper"),
+    "sizes": Study(
+        ("digits hide=0,1,2", "digits hide=0,1,2 uneven=10"), "digits:fast",
+        {"": {}, "balanced": {"joint.swap.regroups": 0}},
     ),
 }  # fmt: skip
-"""By name; the laboratory's command takes these names."""
+"""By name; what the paper compares is measured by ``autonovel reproduce``."""

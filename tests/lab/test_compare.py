@@ -36,23 +36,21 @@ def bench(script: Script, small_cifar: Path, tmp_path: Path) -> Bench:
 
 
 def test_rows_share_their_first_stages_are_made_once_and_a_twin_is_not_trained(bench: Bench) -> None:
-    done = bench("pairs", "--only", "rank", "nearest", "--commit", "a")
+    variants = ["--variants", "joint.pairs=rank", "joint.pairs=nearest"]
+    done = bench("--tasks", "cifar10", "--recipe", "cifar10:fast", *variants, "--commit", "a")
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = bench.rows
-    assert [(row["table"], row["row"], row["task"]) for row in bench.rows] == [
-        ("pairs", "rank", "cifar10"),
-        ("pairs", "nearest", "cifar10"),
-    ]
+    assert [(row["row"], row["task"]) for row in bench.rows] == [(variant, "cifar10") for variant in variants[1:]]
     for stage in ("pretrain", "supervised"):
         assert first["seconds"][stage] == second["seconds"][stage]  # the same training, taken over
     assert not (bench.folder / "work" / first["key"]).exists()
-    assert f"| cifar10 | pairs rank | 1 | {100 * first['acc_new']:.1f} |" in done.stdout
-    again = bench("depth", "pairs", "--only", "layer4", "rank", "--commit", "a")
+    assert f"| cifar10 | joint.pairs=rank | 1 | {100 * first['acc_new']:.1f} |" in done.stdout
+    again = bench("--tasks", "cifar10", "--recipe", "cifar10:fast", *variants[:2], "", "--commit", "a")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "pairs rank on cifar10 seed 0: in " in again.stdout
+    assert "joint.pairs=rank on cifar10 seed 0: in " in again.stdout
     assert len(bench.rows) == 3
     twin = bench.rows[2]
-    assert (twin["table"], twin["row"], twin["same_run_as"]) == ("depth", "layer4", "pairs rank")
+    assert (twin["row"], twin["same_run_as"]) == ("", "joint.pairs=rank")
     assert [twin[name] for name in ("acc_new", "cluster_sizes", "seconds")] == [
         first[name] for name in ("acc_new", "cluster_sizes", "seconds")
     ]
@@ -69,9 +67,10 @@ def test_a_row_that_fails_is_said_and_leaves_the_others_alone(bench: Bench) -> N
 
 
 def test_piles_without_labels_and_parts_of_a_benchmark_are_measured(bench: Bench) -> None:
-    done = bench("unlabelled", "--only", "no-rotation", "--tasks", "cifar10 unlabelled each=4")
+    done = bench("neighbours", "--only", "kmeans", "--tasks", "cifar10 unlabelled each=4")
     assert done.returncode == 0, done.stdout + done.stderr
     [row] = bench.rows
+    assert (row["table"], row["row"], row["method"]) == ("neighbours", "kmeans", "kmeans")
     assert (row["n_known"], len(row["cluster_sizes"]), sum(row["cluster_sizes"])) == (0, 10, 40)
 
 
@@ -90,10 +89,10 @@ def test_several_draws_are_one_line_with_mean_and_worst(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("pears", "there is no study 'pears'; choose among pairs, pretraining"),
-        ("pairs --only ranks", "there is no row 'ranks' in pairs"),
+        ("pairs", "there is no study 'pairs'; choose among demo, mixed"),
+        ("sizes --only balance", "there is no row 'balance' in sizes"),
         ("", "name studies, or give --tasks"),
-        ("pairs --number few", "--number is 'few'; give true, auto or a number"),
+        ("demo --number few", "--number is 'few'; give true, auto or a number"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pages
 import pytest
 
-from autonovel.settings.recipes import get_recipe, with_fields
 from tests.lab.conftest import Script
 
 
@@ -36,7 +35,7 @@ def test_a_table_without_an_end_or_of_another_name_is_refused(script: Script, tm
     assert (done.returncode, "has no end" in done.stderr) == (1, True)
     page.write_text("<!-- table: sifar -->\n<!-- end -->\n")
     done = script("pages.py", page)
-    assert (done.returncode, "There is no table 'sifar'; take choices, pairs" in done.stderr) == (1, True)
+    assert (done.returncode, "There are no rows 'sifar'; choose among choices, cifar" in done.stderr) == (1, True)
 
 
 def test_seeds_of_one_run_are_one_row() -> None:
@@ -69,52 +68,8 @@ def test_errors_of_an_estimate_are_counted_by_hand() -> None:
     assert "| `tree` | 3 | 1.67 | 1 of 2 |" in pages.estimates_table(rows)
 
 
-def test_alphabets_with_the_same_settings_are_one_table_until_one_repeats() -> None:
-    row = {"acc_true": 0.9, "acc_estimated": 0.8, "estimator": "text", "seed": 0, "device": "X", "commit": "abc"}
-    row |= {"n_true": 5, "estimates": {"text": {"n_new": 3, "interval": [2, 6]}}, "epochs": [1, 1, 1]}
-    long = row | {"kmeans": {"pretrain": 0.7, "supervised": 0.6}}
-    short = row | {"kmeans": {"pretrain": 0.8}, "epochs": [1, 0, 1], "acc_estimated": None}
-    rows = [long | {"alphabet": "A"}, short | {"alphabet": "A"}, long | {"alphabet": "B", "commit": "def"}]
-    rows += [
-        long | {"alphabet": "B", "commit": "ghi", "acc_true": 0.5},
-        short | {"alphabet": "B", "acc_estimated": 0.7},
-    ]
-    first, again, last = pages.alphabets_table(rows).split(" alphabets, seed 0, X, commit ")[1:]
-    assert first.startswith("abc, def;")
-    assert "| k-means after `supervised` | 60.0 ± 0.0 |" in first
-    assert "| `text` | 2 | 2.00 | 2 of 2 |" in first
-    assert again.startswith("ghi;")
-    assert "| true number given | 50.0 |" in again
-    assert "supervised" not in last
-    assert "| number estimated (`text`), 1 alphabets | 70.0 |" in last
-
-
 def test_rows_that_share_their_conditions_share_a_line() -> None:
     rows = [{"recipe": "best", "note": "shared", "commit": "abc", "run": f"run-{letter}"} for letter in "abcd"]
     assert pages.notes(rows) == "- 4 rows, abc: shared"
     assert pages.notes(rows[:2]).count("run-") == 2
     assert pages.notes([*rows, rows[0] | {"note": "alone"}]).splitlines()[1].endswith("abc: alone")
-
-
-def test_a_study_stands_beside_the_paper_and_says_what_is_missing() -> None:
-    row = {"table": "depth", "row": "all", "preset": "fast", "commit": "abc", "device": "cuda: X"}
-    seeds = [row | {"seed": s, "acc_new": acc, "seconds": {"joint": 5, "total": 9}} for s, acc in enumerate((0.8, 0.9))]
-    lines = pages.measured("depth", [*seeds, seeds[0] | {"commit": "def", "acc_new": 0.5}]).splitlines()
-    assert "| `all` | 88.9 | 85.0 ± 7.1 | 2 | 5 ± 0 |" in lines
-    assert "| `all` | 88.9 | 50.0 | 1 | 5 |" in lines
-    assert "| `heads` | 39.9 | – | 0 | – |" in lines
-    assert "preset `fast` on X, commit abc; preset `fast` on X, commit def. Not measured here yet: `heads`" in lines[-1]
-
-
-def test_the_papers_figures_are_those_of_its_tables() -> None:
-    studies = pages.STUDIES
-    assert studies["pairs"].paper == {
-        "rank": 90.4, "soft-5": 62.2, "soft-15": 89.7, "cosine": 90.1, "nearest": 90.2, "kmeans-batch": 42.9,
-        "kmeans-all": 62.2,
-    }  # fmt: skip
-    for name, study in studies.items():
-        recipe = get_recipe(*study.recipe.split(":"))
-        assert all(with_fields(recipe, fields) for fields in study.rows.values())
-        assert study.paper.keys() <= study.rows.keys()
-        if name.startswith("depth"):  # the same run stands in two tables
-            assert study.paper["layer4"] == studies["pretraining"].paper[name.partition("-")[2] or "rotation"]

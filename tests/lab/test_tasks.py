@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tasks import make_task, read
+from tasks import STUDIES, make_task, read
 
 from autonovel.base.errors import InputError
-from autonovel.data.benchmarks.splits import load_benchmark
+from autonovel.data.benchmarks.splits import benchmark_names, load_benchmark
+from autonovel.settings.recipes import get_recipe, with_fields
 from tests.small_data import class_images, write_small_omniglot
 
 LABELS = np.repeat([7, 2, 9, 4], 8)
@@ -118,3 +119,10 @@ def test_a_word_that_there_is_not_is_refused(few: str) -> None:
         make_task(f"{few} mix=0.3", None)
     with pytest.raises(InputError, match="There is no benchmark, folder or .npz file 'cifar11'"):
         make_task("cifar11", None)
+
+
+def test_studies_name_what_there_is() -> None:
+    for study in STUDIES.values():
+        recipe = get_recipe(*study.recipe.split(":"))
+        assert all(with_fields(recipe, fields) for fields in study.rows.values())
+        assert all(task.split()[0] in (*benchmark_names(), "example") for task in study.tasks)
