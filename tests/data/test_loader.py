@@ -23,6 +23,7 @@ from autonovel.data.loader import (
     resize,
     shuffled,
 )
+from autonovel.data.reading.decode import Form, to_pixels
 
 CPU = torch.device("cpu")
 
@@ -197,6 +198,16 @@ def test_resizing_leaves_fitting_images_alone_and_makes_others_square() -> None:
     assert resize(torch.zeros(0, 6, 9, 3, dtype=torch.uint8), 7).shape == (0, 7, 7, 3)
     white = torch.full((2, 6, 9, 3), 255, dtype=torch.uint8)
     assert bool((resize(white, 13) == 255).all())
+
+
+@pytest.mark.parametrize(("side", "size", "levels"), [(160, 64, 1), (64, 96, 1), (640, 64, 8)])
+def test_a_file_is_resized_as_images_in_memory_are(side: int, size: int, levels: int) -> None:
+    waves = np.sin(np.arange(side)[:, None] / 7) + np.cos(np.arange(side)[None] / 11)
+    pixels = np.repeat(((waves + 2) * 63).astype(np.uint8)[..., None], 3, 2)
+    pixels[side // 3 :, side // 2 :, 1] //= 3
+    read = np.asarray(to_pixels(Image.fromarray(pixels), Form(size, 3)))
+    here = resize(torch.from_numpy(pixels)[None], size)[0].numpy()
+    assert np.abs(read.astype(int) - here.astype(int)).max() <= levels
 
 
 def test_resizing_in_chunks_gives_the_same_as_one_by_one() -> None:

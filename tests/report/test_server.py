@@ -16,7 +16,7 @@ from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
 from autonovel.report import session
 from autonovel.report.guard import HEADERS
-from autonovel.report.server import Site
+from autonovel.report.server import MOST_BYTES, Site
 from tests.report.client import Client
 from tests.report.made import HOSTILE
 
@@ -279,6 +279,13 @@ def test_a_change_that_makes_no_sense_is_refused_with_a_sentence(client: Client,
     answer = client.edit(after=0, **change)
     assert answer.status == 400
     assert answer.json["message"].endswith(".")
+    assert run.edits == []
+
+
+def test_a_change_that_is_too_large_is_said_to_be(client: Client, run: Run) -> None:
+    answer = client.send("POST", "/api/edit", b" " * (MOST_BYTES + 1), Cookie=client.cookie, Origin=client.origin)
+    assert answer.status == 413
+    assert "16 MiB" in answer.json["message"]
     assert run.edits == []
 
 

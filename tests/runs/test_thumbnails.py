@@ -8,14 +8,19 @@ from PIL import Image
 
 from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
+from autonovel.data.reading.survey import LOOKED_AT
 from autonovel.runs import thumbnails
-from autonovel.runs.thumbnails import write_thumbnails
+from autonovel.runs.thumbnails import SIDE, write_thumbnails
 from tests.runs.made import make_run
 
 
 def grey(n: int, side: int = 8) -> np.ndarray:
     """Images of one shade each."""
     return np.broadcast_to((np.arange(n) * 7 % 256).astype(np.uint8)[:, None, None, None], (n, side, side, 1))
+
+
+def test_images_are_read_in_the_size_that_a_thumbnail_has() -> None:
+    assert LOOKED_AT == SIDE
 
 
 def test_every_image_is_where_it_is_said_to_be(tmp_path: Path) -> None:

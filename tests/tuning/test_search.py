@@ -19,6 +19,7 @@ import autonovel as an
 from autonovel.base.errors import InputError
 from autonovel.cli.tune import Tune
 from autonovel.data.images import ImageSet
+from autonovel.discovery.prepare import Pipeline
 from autonovel.machine.progress import Reporter
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe, with_fields
@@ -184,6 +185,39 @@ def test_the_folder_of_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="is the folder of a run; give another folder .* --out"):
         search(tmp_path, {"joint.top_k": [1]})
+
+
+def test_files_that_are_left_out_are_listed_beside_the_trials(tmp_path: Path) -> None:
+    data = images()
+    for number, (pixels, label) in enumerate(zip(data.images, data.labels, strict=True)):
+        folder = tmp_path / "photos" / (f"known/{label}" if label >= 0 else "pile")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.squeeze()).save(folder / f"{number}.png")
+    (tmp_path / "photos/known/0/broken.png").write_bytes(b"no image")
+    an.tune(
+        tmp_path / "photos/known", tmp_path / "photos/pile", search={"joint.top_k": [1]}, out=tmp_path / "tune",
+        recipe=recipe(), device="cpu", splits=1, cache=tmp_path / "cache",
+    )  # fmt: skip
+    lines = (tmp_path / "tune" / "problems.csv").read_text().splitlines()
+    assert lines[0] == "path,reason,left_out"
+    assert [line for line in lines if "broken.png" in line and line.endswith("yes")]
+
+
+def test_stages_that_trials_share_keep_features_where_the_trials_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = []
+
+    class Watched(Pipeline):
+        def run(self, *args: object, **options: object) -> object:
+            caches.append(self.cache)
+            return super().run(*args, **options)
+
+    monkeypatch.setattr("autonovel.tuning.starts.Pipeline", Watched)
+    monkeypatch.setattr("autonovel.tuning.search.Pipeline", Watched)
+    search(tmp_path / "tune", {"joint.top_k": [1]}, splits=1, cache=tmp_path / "cache")
+    assert len(caches) >= 2
+    assert set(caches) == {tmp_path / "cache" / "features"}
 
 
 def test_a_damaged_line_of_an_earlier_search_is_named(tmp_path: Path) -> None:

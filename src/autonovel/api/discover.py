@@ -23,7 +23,6 @@ from autonovel.machine.progress import Reporter, make_reporter
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
-from autonovel.runs.thumbnails import SIDE as THUMBNAIL
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings.resolve import Facts, packaged_network, settle
@@ -205,8 +204,7 @@ def read_images(
         facts = Facts(total, len(seen.classes), n_new, seen.size, seen.channels, gpu, packaged)
         asked = recipe.model.size
         recipe, notes = settle(recipe, facts)
-        # smaller images are enlarged where they are needed so, not in the cache; thumbnails show more than a small network sees
-        size = asked or min(seen.size, max(THUMBNAIL, recipe.model.size or seen.size))
+        size = seen.kept_size(asked, recipe.model.size)
         with mode.world.local_first():
             loaded = given.load(size=size, cache=folder, progress=reporter.counter("reading images"), least=least)
         data, problems, notes = loaded.images, loaded.problems, [*notes, *loaded.notes]

@@ -95,7 +95,7 @@ def tune(
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
     given = given_of(labelled, unlabelled)
-    data, _, _, facts = read_images(
+    data, _, problems, facts = read_images(
         given, with_fields(settings, {"model.size": largest}), n_new, mode, folder, shown, least=0
     )
     hidden = hide if hide is not None else how_many_to_hide(data.n_known, n_new)
@@ -116,5 +116,6 @@ def tune(
         halving=halving,
         together=together or (4 if mode.device.type == "cuda" else 1),
         cache=folder / "features",
+        problems=problems,
     )
     return job.go(data.n_known)

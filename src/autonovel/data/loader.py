@@ -258,7 +258,7 @@ def _free_in_container(groups: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Images uint8 (n, h, w, c) resized to squares of this size, in chunks; size 0 leaves them as they are."""
+    """Images uint8 (n, h, w, c) resized to squares of this size, in chunks, as files are; size 0 leaves them as they are."""
     if size == 0 or images.shape[1:3] == (size, size):
         return images
     parts = [images.new_empty((0, size, size, images.shape[3]))]  # the answer where there are no images

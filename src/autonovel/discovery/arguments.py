@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from autonovel.base.errors import InputError, option
 from autonovel.machine.device_name import check_device_name
-from autonovel.machine.disk import nearest_there_is, why_not_writable
+from autonovel.machine.disk import nearest_there_is, refuse_other_folder, why_not_writable
 from autonovel.machine.launch import launched
 
 LARGEST_SEED = 10**18
@@ -90,17 +89,12 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-_LEFT_OVER = re.compile(r"state|\..+\.part")
-"""What a run that ended before its first file was written leaves in its folder."""
-
-
 def check_out(out: Path) -> None:
     """Refuse a run folder that cannot be made or written, or holds something else."""
     there = _check_writable(out)
     if there != out or (out / "config.json").exists():
         return
-    if any(not _LEFT_OVER.fullmatch(entry.name) for entry in out.iterdir()):
-        raise InputError(f"The folder {out} is not empty and holds no run; give another folder as {option('out')}.")
+    refuse_other_folder(out)
 
 
 def _check_writable(out: Path) -> Path:

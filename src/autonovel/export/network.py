@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from autonovel.answers.judge import FILE as JUDGE
@@ -170,5 +171,6 @@ def sample_images(run: Run, shape: tuple[int, int, int]) -> Tensor:
         noise = np.random.default_rng(0).integers(0, 256, (CHECKED, *shape), dtype=np.uint8)
         return torch.from_numpy(noise)
     chosen = thumbnails.rows[np.linspace(0, thumbnails.count - 1, CHECKED).astype(np.int64)].tolist()
-    pictures = [picture(run, row).convert("RGB" if channels == 3 else "L").resize((width, height)) for row in chosen]
+    mode, bilinear = "RGB" if channels == 3 else "L", Image.Resampling.BILINEAR
+    pictures = [picture(run, row).convert(mode).resize((width, height), bilinear) for row in chosen]
     return torch.from_numpy(np.stack([np.asarray(p).reshape(shape) for p in pictures]))

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
+from autonovel.base.errors import InputError, option
+
 CUT_OFF = re.compile(r"\..+\.part|\.tmp\w{6}", re.DOTALL)
 """What a process that was killed while it wrote leaves behind: files under our own names for them, and under safetensors'."""
 
@@ -115,3 +117,9 @@ def why_not_writable(folder: Path) -> str:
             return ""
     except OSError as error:
         return error.strerror or str(error)
+
+
+def refuse_other_folder(path: Path) -> None:
+    """Refuse a folder with anything but what a run leaves that ended before its first file was written."""
+    if any(entry.name != "state" and not CUT_OFF.fullmatch(entry.name) for entry in path.iterdir()):
+        raise InputError(f"The folder {path} is not empty and holds no run; give another folder as {option('out')}.")

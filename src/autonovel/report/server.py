@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -95,7 +95,7 @@ class Site:
 
 
 def serve(run: Folder, *, port: int = 0, open_page: bool = True, read_only: bool = False) -> None:
-    """Show a run as a web page, to look at its clusters and to name and correct them, until Ctrl-C.
+    """Show a run as a web page, to look at its clusters and to name and correct them, until Ctrl-C (a KeyboardInterrupt).
 
     Args:
         run: a finished run.
@@ -110,8 +110,7 @@ def serve(run: Folder, *, port: int = 0, open_page: bool = True, read_only: bool
             import webbrowser
 
             threading.Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
-        with suppress(KeyboardInterrupt):  # how a person ends it
-            site.run()
+        site.run()
 
 
 @contextmanager
@@ -187,7 +186,10 @@ class _Answers:
             return JSONResponse(
                 {"message": "This page is open for reading only; nothing was changed."}, status_code=403
             )
-        wish = await _body(request)
+        try:
+            wish = await _body(request)
+        except InputError as error:
+            return JSONResponse({"message": str(error)}, status_code=413)
 
         def change() -> Response:
             self._session.edit(wish)
@@ -245,12 +247,12 @@ def _answered(answer: Callable[[], Response]) -> Callable[[], Response]:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object that was sent; an empty one where it is none."""
+    """The JSON object that was sent; an empty one where it is none; refused where it is too large."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > MOST_BYTES:
-            return {}
+            raise InputError(f"A change may have {MOST_BYTES // 2**20} MiB at most; choose fewer images at a time.")
         parts.append(part)
     try:
         wish = json.loads(b"".join(parts))

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import InputError, TrainingError, option
-from autonovel.machine.disk import CUT_OFF, whole
+from autonovel.machine.disk import CUT_OFF, refuse_other_folder, whole
 from autonovel.runs import checksums
 from autonovel.runs.upgrade import upgraded_recipe
 
@@ -213,13 +213,8 @@ class RunFiles:
             if self.exists:
                 check_format(self)
                 self._refuse_other(config, defaults or {})
-            # a run that ended before its first file was written leaves the folder of its lock
-            elif self.path.exists() and any(
-                entry.name != "state" and not CUT_OFF.fullmatch(entry.name) for entry in self.path.iterdir()
-            ):
-                raise InputError(
-                    f"The folder {self.path} is not empty and holds no run; choose another {option('out')}."
-                )
+            elif self.path.exists():
+                refuse_other_folder(self.path)
             state = self._no_link("state/lock").parent
             is_new = not self.exists and not state.exists()  # in a folder of that name may be anything
             state.mkdir(parents=True, exist_ok=True)

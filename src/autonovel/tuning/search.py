@@ -19,6 +19,7 @@ import torch
 
 from autonovel.base.chance import host_generator
 from autonovel.base.errors import InputError, TrainingError, option
+from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.discovery.prepare import Pipeline
 from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
@@ -74,6 +75,7 @@ class Search:
         halving: whether the worse half is left out after 1, 2, 4, ... trials.
         together: trials at the same time.
         cache: where features of a pre-trained network are kept.
+        problems: files that were left out, or of which there is something to say.
     """
 
     out: Path
@@ -87,6 +89,7 @@ class Search:
     halving: bool = True
     together: int = 1
     cache: Path | None = None
+    problems: Sequence[Problem] = ()
     _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     _errors: list[Exception] = field(default_factory=list)
     _done: int = 0
@@ -100,6 +103,7 @@ class Search:
     def go(self, n_known: int) -> Tuned:
         """Try, and write down what came out."""
         with self._own_folder():
+            RunFiles(self.out).write_rows("problems.csv", PROBLEM_FIELDS, as_rows(self.problems))
             alive, scores = self._rounds()
             found = [self._candidate(number, number in alive, scores[number]) for number in range(len(self.values))]
             if not alive:
@@ -191,13 +195,16 @@ class Search:
                 self._rows[name] = row
 
     def _train(self, name: str, task: ProbeTask, recipe: Recipe, seed: int) -> dict[str, Any]:
-        start = Starts(self.out / "starts", self.seeds[0], self.mode, self.reporter).before(task.data, recipe)
+        start = self._starts().before(task.data, recipe)
         began = time.perf_counter()
         run = Folder(self.out / "runs" / name)
         run = Pipeline(task.data, recipe, task.n_new, seed, self.mode, cache=self.cache).run(run, start_from=start)
         acc = task.accuracy(run.machine.group)
         shutil.rmtree(run.path)
         return {"acc": acc, "seconds": round(time.perf_counter() - began, 2)}
+
+    def _starts(self) -> Starts:
+        return Starts(self.out / "starts", self.seeds[0], self.mode, self.reporter, self.cache)
 
     def _candidate(self, number: int, alive: bool, rows: Mapping[int, Mapping[str, Any]]) -> Candidate:
         done = [row for row in rows.values() if "acc" in row]

@@ -34,12 +34,14 @@ class Starts:
         seed: of their training.
         mode: device and precision.
         reporter: hears when one is trained.
+        cache: where features of a pre-trained network are kept; None keeps none.
     """
 
     folder: Path
     seed: int
     mode: Mode
     reporter: Reporter
+    cache: Path | None = None
 
     def before(self, data: ImageSet, recipe: Recipe, *, estimated: bool = False) -> Folder | None:
         """A run with the stages before the one that discovers, trained now if nobody has done so; None if there are none.
@@ -69,7 +71,7 @@ class Starts:
             lock(file, wait=True)
             if not Folder(folder).has(f"{stage.name}.safetensors"):
                 self.reporter.message(f"training stage {stage.name}, which trials share")
-                job = Pipeline(data, common, n_new, self.seed, self.mode)
+                job = Pipeline(data, common, n_new, self.seed, self.mode, cache=self.cache)
                 job.run(Folder(folder), start_from=before, until=stage.name)
         return Folder(folder)
 

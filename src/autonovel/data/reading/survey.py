@@ -14,6 +14,9 @@ from autonovel.data.reading.decode import Form, Header, UnusableImageError
 from autonovel.data.reading.parts import Part
 from autonovel.data.reading.problems import Problem, summary
 
+LOOKED_AT = 64
+"""Pixels that a person wants to see of an image, however little a small network makes do with; thumbnails have as many."""
+
 SIZES = (16, 32, 64, 96, 128, 224)
 """Sides of the square that images are brought to when they have different sizes."""
 
@@ -53,6 +56,17 @@ class Survey:
     def grey(self) -> bool:
         """Whether every image is grey. One coloured image decides it, so a grey sample makes this look at all others."""
         return self._ask_grey()
+
+    def kept_size(self, asked: int, used: int) -> int:
+        """Pixels that images are decoded to: as asked for, else what the network uses, and more where people look at them.
+
+        Smaller images are enlarged where they are needed so, not in the cache.
+
+        Args:
+            asked: by a person; 0 leaves it to the images.
+            used: what the network uses; 0 takes images as they are.
+        """
+        return asked or min(self.size, max(LOOKED_AT, used or self.size))
 
     @property
     def channels(self) -> int:
