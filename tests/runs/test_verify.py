@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from autonovel.api.run import load
 from autonovel.base.errors import InputError
 from autonovel.cli.main import main
 from autonovel.report.html import write_report
 from autonovel.runs import checksums
 from autonovel.runs.folder import Folder as Run
-from autonovel.runs.folder import load
 from autonovel.runs.verify import problems_of
 from tests.report.made import digits_run
 
