@@ -48,7 +48,7 @@ API: dict[str, dict[str, Any]] = {
         "autonovel.Run": an.Run,
         "autonovel.answers.further.predict": autonovel.answers.further.predict,
         "autonovel.export.export": autonovel.export.export,
-        "autonovel.runs.answers.Prediction": autonovel.runs.answers.Prediction,
+        "autonovel.runs.answers.Answer": autonovel.runs.answers.Answer,
         "autonovel.runs.state.Cluster": autonovel.runs.state.Cluster,
     },
     "scikit-learn's form": {"autonovel.AutoNovel": an.AutoNovel},

@@ -156,7 +156,7 @@ def test_probabilities_are_those_that_the_run_writes_down(tmp_path: Path) -> Non
 
 def test_probabilities_are_not_those_of_the_network_but_the_answers_are(fitted: an.AutoNovel) -> None:
     X, _, _ = pile()
-    raw, chance = fitted._trained.answers(an.ImageSet.from_arrays(X)).joint.numpy(), fitted.predict_proba(X)
+    raw, chance = fitted._trained.answer(an.ImageSet.from_arrays(X)).joint.softmax(1).numpy(), fitted.predict_proba(X)
     np.testing.assert_array_equal(chance.argmax(1), raw.argmax(1))
     assert np.abs(chance - raw).max() > 0.01
 

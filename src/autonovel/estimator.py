@@ -12,13 +12,14 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
 from autonovel.answers.judge import Judge
-from autonovel.answers.network import Answers, restore
+from autonovel.answers.network import restore
 from autonovel.api.discover import discover
 from autonovel.api.run import Path_
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, says_a_class
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
+from autonovel.models.net import Scores
 from autonovel.settings.recipe import Recipe
 
 
@@ -104,17 +105,17 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 
         They are calibrated as those in ``predictions.csv`` of the run are.
         """
-        joint = self._answers(X).joint  # first, because it says so where there is no fit and hence no judge
-        return self._judge.calibrated(joint).numpy()
+        scores = self._scores(X)  # first, because it says so where there is no fit and hence no judge
+        return self._judge.probabilities(scores).numpy()
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
         """The most probable class of each image, as in ``classes_``."""
-        chance = self._answers(X).joint  # first, because it says so where there is no fit and hence no classes_
-        return np.asarray(self.classes_[chance.argmax(1).numpy()])
+        scores = self._scores(X)  # first, because it says so where there is no fit and hence no classes_
+        return np.asarray(self.classes_[self._judge.answers(scores).place])
 
     def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The features of each image."""
-        return self._answers(X).features.numpy()
+        return self._scores(X).features.numpy()
 
     def score(self, X: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """ACC of the predictions against true classes, under the best one-to-one matching; rows labelled -1 do not count."""
@@ -124,13 +125,13 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             raise InputError("y labels no image; score needs the true classes of some.")
         return cluster_accuracy(true[counts], found[counts])
 
-    def _answers(self, X: npt.ArrayLike) -> Answers:
+    def _scores(self, X: npt.ArrayLike) -> Scores:
         if not hasattr(self, "_trained"):
             raise NotFittedError("This AutoNovel has not been fitted; call fit(X, y) first.")
         images = ImageSet.from_arrays(X)
         if images.images.shape[1:] != self._shape:
             raise InputError(f"The images have shape {images.images.shape[1:]}; the model was fitted on {self._shape}.")
-        return self._trained.answers(images)
+        return self._trained.answer(images)
 
 
 def _class_labels(y: npt.NDArray[Any], names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:

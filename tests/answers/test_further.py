@@ -14,16 +14,17 @@ import torch
 from PIL import Image
 
 import autonovel as an
-from autonovel.answers.further import Classes, parts_of, predict
+from autonovel.answers.further import Classes, predict
 from autonovel.answers.judge import Judge
 from autonovel.answers.network import restore
-from autonovel.answers.predicted import Columns, Predicted, Predictions, writer_to
+from autonovel.answers.table import AnswerTable, writer_to
 from autonovel.api.run import Run
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
-from autonovel.runs.answers import MachineAnswers
+from autonovel.runs.answers import Answer, MachineAnswers
+from autonovel.runs.classes import parts_of
 from autonovel.runs.edits import replay
 from autonovel.runs.state import first_state
 from autonovel.settings.recipe import Model, Recipe, Swap
@@ -32,7 +33,6 @@ from autonovel.settings.resolve import packaged_network
 from tests.small_data import class_images
 
 SIDE, KNOWN, CLASSES, EACH = 32, 3, 5, 12
-FORMAT_1 = Path(__file__).parent / "runs" / "fixtures" / "format1"
 
 
 def trained_recipe() -> Recipe:
@@ -92,11 +92,11 @@ def run(made: Path, tmp_path: Path) -> Run:
     return an.load(tmp_path / "run")
 
 
-def ask(run: Run, made: Path, images: object, **options: object) -> list[Predicted]:
+def ask(run: Run, made: Path, images: object, **options: object) -> list[Answer]:
     return predict(run, images, device="cpu", cache=made / "cache", **options)
 
 
-def answers(found: list[Predicted]) -> list[tuple[object, ...]]:
+def answers(found: list[Answer]) -> list[tuple[object, ...]]:
     """All but the names of the images and the last digits of probabilities."""
     return [(p.name, p.cluster, round(p.probability, 3), p.known, p.unlike) for p in found]
 
@@ -104,13 +104,13 @@ def answers(found: list[Predicted]) -> list[tuple[object, ...]]:
 FULL = """
 import resource, sys
 from pathlib import Path
-from autonovel.answers.predicted import Columns, writer_to
+from autonovel.answers.table import AnswerTable, writer_to
 from autonovel.base.errors import TrainingError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:
     with writer_to(Path(sys.argv[1])) as write:
         for _ in range(3):
-            write(Columns(["a.png"] * 9000, ["heron"] * 9000, [1] * 9000, [0.5] * 9000, [False] * 9000, [True] * 9000))
+            write(AnswerTable(["a.png"] * 9000, [1] * 9000, ["heron"] * 9000, [0.5] * 9000, [False] * 9000, [True] * 9000))
 except TrainingError as error:
     print(error)
 """
@@ -147,7 +147,7 @@ def test_every_form_of_input_gets_the_same_answers(run: Run, made: Path) -> None
 
 def test_further_images_of_plain_classes_are_recognised(run: Run, made: Path) -> None:
     truth = np.repeat(np.arange(CLASSES), 2)
-    found = ask(run, made, made / "more")
+    found = ask(run, made, made / "more", pile="mixed")
     known = [p.name == f"kind {c}" for p, c in zip(found, truth, strict=True) if c < KNOWN]
     assert sum(known) >= 5  # of 6
 
@@ -177,22 +177,29 @@ def test_files_of_the_run_get_the_run_s_own_answers(run: Run, made: Path) -> Non
     mixed = ask(run, made, [str(file) for file in mixture])
     assert [(p.name, p.cluster, p.probability, p.known) for p in mixed[2:4]] == recorded[:2]
     assert answers(mixed[:2]) == answers(ask(run, made, made / "more"))[:2]
-    assert mixed[4][1:] == ("kind 1", None, 1.0, True, False)
+    assert mixed[4][1:] == (None, "kind 1", 1.0, True, False)
 
 
 def test_arrays_get_the_network_s_own_answer(run: Run, made: Path) -> None:
     pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
     images = ImageSet.from_arrays(pixels)
-    said = restore(run, Mode.of("cpu")).answers(images)
-    verdict = Judge.read(run).verdict(said)
-    assert verdict.place.tolist() == said.joint.argmax(1).tolist()
-    for p, place, sure in zip(ask(run, made, pixels), verdict.place, verdict.probability, strict=True):
+    said = restore(run, Mode.of("cpu")).answer(images)
+    judge, mixed = Judge.read(run), run.summary["how_sure"]["pile"] == "mixed"
+    own = judge.answers(said, mixed=mixed)
+    assert own.place.tolist() == (said.joint.argmax(1) if mixed else KNOWN + said.new.argmax(1)).tolist()
+    for p, place, sure in zip(ask(run, made, pixels), own.place, own.probability, strict=True):
         assert p.name == run.classes[place]
         assert p.cluster == (None if place < KNOWN else place - KNOWN)
         assert p.probability == pytest.approx(sure, abs=1e-5)
 
 
-def new_ones(run: Run, made: Path) -> tuple[np.ndarray, list[Predicted]]:
+def test_further_images_are_told_what_the_pile_was(run: Run, made: Path) -> None:
+    assert all(not p.known for p in ask(run, made, made / "more", pile="new"))
+    decided = ask(run, made, made / "more")
+    assert answers(decided) == answers(ask(run, made, made / "more", pile=run.summary["how_sure"]["pile"]))
+
+
+def new_ones(run: Run, made: Path) -> tuple[np.ndarray, list[Answer]]:
     """The pixels of the pile that the network itself gives to new classes, and its answers."""
     pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
     found = ask(run, made, pixels)
@@ -217,7 +224,7 @@ def test_a_gpu_gives_the_answers_of_the_cpu(run: Run, made: Path, tmp_path: Path
 @pytest.mark.gpu
 def test_nobody_waits_for_a_gpu_before_the_answers_are_read(run: Run, made: Path) -> None:
     trained = restore(run, Mode.of("cuda"))
-    classes = Classes(run, Judge.read(run), trained.mode.device)
+    classes = Classes(run, Judge.read(run), True, trained.mode.device)
     images = torch.zeros(8, SIDE, SIDE, 3, dtype=torch.uint8, device="cuda")
 
     def ask() -> None:
@@ -314,7 +321,9 @@ def test_a_file_that_is_no_image_is_left_out_and_said(run: Run, made: Path, tmp_
     heard = Heard()
     found = ask(run, made, folder, reporter=heard, to=tmp_path / "a.csv")
     assert [Path(p.image).name for p in found] == [f.name for f in sorted(folder.iterdir()) if f.name != "broken.png"]
-    assert heard.said == ["1 file left out: 1 not an image."]
+    told = ["Taken for new classes alone, as the run's own images were (pile='mixed' otherwise)."]
+    mixed = run.summary["how_sure"]["pile"] == "mixed"
+    assert heard.said == [*(told if not mixed else []), "1 file left out: 1 not an image."]
     for i in range(3):
         (folder / f"broken-{i}.png").write_text("no image")
     before = (tmp_path / "a.csv").read_text()
@@ -335,7 +344,7 @@ def test_the_files_that_are_written(run: Run, made: Path, tmp_path: Path) -> Non
     ask(run, made, made / "more", to=tmp_path / "a.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [line["name"] for line in lines] == [p.name for p in found]
-    assert set(lines[0]) == set(Predicted._fields)
+    assert set(lines[0]) == set(Answer._fields)
     parquet = pytest.importorskip("pyarrow.parquet")
     ask(run, made, made / "more", to=tmp_path / "a.parquet")
     table = parquet.read_table(tmp_path / "a.parquet").to_pylist()
@@ -344,11 +353,11 @@ def test_the_files_that_are_written(run: Run, made: Path, tmp_path: Path) -> Non
 
 
 def test_predictions_read_like_a_list() -> None:
-    rows = [Predicted(f"{i}.png", "a", i or None, i / 10, i % 2 == 0, False) for i in range(7)]
-    found = Predictions()
+    rows = [Answer(f"{i}.png", i or None, "a", i / 10, i % 2 == 0, False) for i in range(7)]
+    found = AnswerTable()
     assert not found
-    found.add(Columns.of(rows[:3]))
-    found.add(Columns.of(rows[3:]))
+    found.add(AnswerTable.of(rows[:3]))
+    found.add(AnswerTable.of(rows[3:]))
     assert found == rows
     assert found != rows[:6]
     assert list(found) == rows
@@ -356,7 +365,7 @@ def test_predictions_read_like_a_list() -> None:
     assert (found[0], found[-1], found[2:9:2]) == (rows[0], rows[-1], rows[2:9:2])
     assert rows[4] in found
     assert [p.image for p in reversed(found)] == [p.image for p in reversed(rows)]
-    assert repr(found) == f"Predictions({rows!r})"
+    assert repr(found) == f"AnswerTable({rows!r})"
     with pytest.raises(IndexError):
         found[7]
 
@@ -364,18 +373,18 @@ def test_predictions_read_like_a_list() -> None:
 def test_names_that_need_quoting_are_written_as_row_by_row(tmp_path: Path) -> None:
     names = ["plain", "a, b", 'say "x"', "two\nlines", "return\r", "}, {", "%s %d", "\u00e9\u2028\\", "", " "]
     found = [
-        Predicted(f"{name}/{i}", name, None if i % 2 else i, (i + 1) / 7 % 1, i % 2 == 1, i % 3 == 0)
+        Answer(f"{name}/{i}", None if i % 2 else i, name, (i + 1) / 7 % 1, i % 2 == 1, i % 3 == 0)
         for i, name in enumerate(names)
     ]
     for ending in ("csv", "jsonl"):
         with writer_to(tmp_path / f"a.{ending}") as write:
-            write(Columns.of(found[:4]))
-            write(Columns.of(found[4:]))
+            write(AnswerTable.of(found[:4]))
+            write(AnswerTable.of(found[4:]))
     with (tmp_path / "b.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(Predicted._fields)
+        rows.writerow(Answer._fields)
         for p in found:
-            rows.writerow((p.image, p.name, p.cluster, f"{p.probability:.4f}", int(p.known), int(p.unlike)))
+            rows.writerow((p.image, p.cluster, p.name, f"{p.probability:.4f}", int(p.known), int(p.unlike)))
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     lines = [json.dumps(p._asdict() | {"probability": round(p.probability, 4)}, ensure_ascii=False) for p in found]
     assert (tmp_path / "a.jsonl").read_text(encoding="utf-8").split("\n") == [*lines, ""]
@@ -398,6 +407,7 @@ def test_refusals(run: Run, made: Path, tmp_path: Path) -> None:
         ask(run, made, more)
 
 
-def test_a_run_of_the_first_format_is_refused_before_an_image_is_read(tmp_path: Path) -> None:
+def test_a_run_without_a_judge_is_refused_before_an_image_is_read(run: Run, tmp_path: Path) -> None:
+    (run.path / "judge.npz").unlink()
     with pytest.raises(InputError, match="made by an earlier version; run the same command in a new folder"):
-        predict(an.load(FORMAT_1), tmp_path / "nowhere", device="cpu")
+        predict(run, tmp_path / "nowhere", device="cpu")

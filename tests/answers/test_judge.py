@@ -18,7 +18,7 @@ from autonovel.answers.judge import (
     read_pile_answer,
     write_pile_answer,
 )
-from autonovel.answers.network import Answers, said_by_heads
+from autonovel.answers.network import said_by_heads
 from autonovel.api.run import Run
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError
@@ -27,7 +27,7 @@ from autonovel.machine.device import Mode
 from autonovel.maths.known_space import group_means, unit
 from autonovel.methods.base import PileAnswer
 from autonovel.models.consensus import Consensus
-from autonovel.models.net import build
+from autonovel.models.net import Scores, build
 from autonovel.settings.recipe import Joint, Model, Recipe, Swap
 from tests.tiny import joint_method
 
@@ -68,15 +68,30 @@ def test_certainty_and_zeros_stay_finite() -> None:
         assert found[1].tolist() == pytest.approx([0.25] * 4)
 
 
-def test_the_verdict_is_the_calibrated_maximum_and_far_images_are_named() -> None:
+def test_the_answer_is_the_calibrated_maximum_and_far_images_are_named() -> None:
     joint = torch.tensor([[0.1, 0.6, 0.2, 0.1], [0.3, 0.2, 0.1, 0.4]])
     features = torch.tensor([[0.0, 9.0, 0.0, 0.0], [-1.0, -1.0, -1.0, -1.0]])
-    found = judge(2.0, 0.1).verdict(Answers(features, joint, joint[:, 2:]))
+    found = judge(2.0, 0.1).answers(Scores(features, joint.log(), joint[:, 2:].log()))
     assert found.place.tolist() == [1, 3]
     assert found.probability.tolist() == pytest.approx(
         [max(slow_calibrated(row, 2.0, 0.1)) for row in joint.tolist()], abs=1e-5
     )
     assert found.unlike.tolist() == [False, True]
+
+
+def test_where_images_are_of_new_classes_alone_known_ones_have_no_probability() -> None:
+    scores = Scores(torch.eye(4), torch.tensor([[9.0, 0, 1, 2]]).expand(4, 4), torch.tensor([[1.0, 2]]).expand(4, 2))
+    made = judge(0.5, 0.1)
+    found = made.answers(scores, mixed=False)
+    assert found.place.tolist() == [3] * 4
+    assert found.joint[0].tolist() == pytest.approx(
+        [0, 0, *slow_calibrated(scores.new[0].softmax(0).tolist(), 0.5, 0.1)]
+    )
+    assert made.answers(scores).place.tolist() == [0] * 4
+    # a network that has outputs for new classes alone
+    narrow = Scores(scores.features, scores.new, scores.new)
+    assert made.answers(narrow).place.tolist() == [3] * 4
+    assert made.answers(narrow).joint.shape == (4, 4)
 
 
 def test_a_judge_is_kept_in_the_run_folder(tmp_path: Path) -> None:
@@ -101,9 +116,9 @@ def bunches(seed: int, per_class: int = 200, spread: float = 0.15) -> tuple[Tens
     return middles[labels] + spread * torch.randn(len(labels), 8, generator=generator), labels
 
 
-def answers_for(features: Tensor, sharpness: float = 8.0) -> Answers:
+def scores_for(features: Tensor, sharpness: float = 8.0) -> Scores:
     scores = sharpness * unit(features) @ torch.eye(KNOWN + NEW, 8).T
-    return Answers(features, scores.softmax(1), scores[:, KNOWN:].softmax(1))
+    return Scores(features, scores, scores[:, KNOWN:])
 
 
 def pile_of(*classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -116,13 +131,13 @@ def pile_of(*classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def test_a_pile_of_new_classes_is_given_to_new_classes_alone() -> None:
     known, labels, pile, truth = pile_of(3, 4)
-    strange = answers_for(pile)
-    strange.joint[:50] = torch.eye(KNOWN + NEW)[0]  # a network that takes them for a known class
-    verdict, made, facts = judge_pile(strange, None, known, labels, mixed=False)
-    assert verdict.place.tolist() == truth.tolist()
-    assert (verdict.joint[:, :KNOWN] == 0).all()
-    assert verdict.joint.sum(1) == pytest.approx(1.0)
-    assert verdict.probability.tolist() == verdict.joint.max(1).tolist()
+    strange = scores_for(pile)
+    strange.joint[:50] = 99 * torch.eye(KNOWN + NEW)[0]  # a network that takes them for a known class
+    found, made, facts = judge_pile(strange, None, known, labels, mixed=False)
+    assert found.place.tolist() == truth.tolist()
+    assert (found.joint[:, :KNOWN] == 0).all()
+    assert found.joint.sum(1) == pytest.approx(1.0)
+    assert found.probability.tolist() == found.joint.max(1).tolist()
     assert facts == {"agreement": 1.0, "pile": "new"}
     expected = group_means(unit(torch.cat([known, pile])), torch.cat([labels, truth]), KNOWN + NEW)
     torch.testing.assert_close(made.centres, expected)
@@ -130,14 +145,14 @@ def test_a_pile_of_new_classes_is_given_to_new_classes_alone() -> None:
 
 def test_a_mixed_pile_is_given_to_all_classes() -> None:
     known, labels, pile, truth = pile_of(0, 1, 2, 3, 4)
-    verdict, made, facts = judge_pile(answers_for(pile), None, known, labels, mixed=True)
+    found, made, facts = judge_pile(scores_for(pile), None, known, labels, mixed=True)
     assert facts["pile"] == "mixed"
-    assert verdict.place.tolist() == truth.tolist()
-    assert verdict.joint.sum(1) == pytest.approx(1.0, abs=1e-5)
+    assert found.place.tolist() == truth.tolist()
+    assert found.joint.sum(1) == pytest.approx(1.0, abs=1e-5)
     # what is kept judges the same images alike
-    again = made.verdict(answers_for(pile))
-    assert again.place.tolist() == verdict.place.tolist()
-    assert again.probability == pytest.approx(verdict.probability, abs=1e-5)
+    again = made.answers(scores_for(pile))
+    assert again.place.tolist() == found.place.tolist()
+    assert again.probability == pytest.approx(found.probability, abs=1e-5)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -149,10 +164,10 @@ def test_what_a_method_says_of_the_pile_stands(mixed: bool) -> None:
     unlike = torch.zeros(len(pile), dtype=torch.bool)
     unlike[3] = True
     told = PileAnswer(joint, unlike, ("a note",), {"grouping": "learned"}, 0.2)
-    verdict, made, facts = judge_pile(answers_for(pile), told, known, labels, mixed=mixed)
-    assert verdict.place.tolist() == (7 - truth).tolist()
-    assert verdict.joint == pytest.approx(joint.numpy())
-    assert np.flatnonzero(verdict.unlike).tolist() == [3]
+    found, made, facts = judge_pile(scores_for(pile), told, known, labels, mixed=mixed)
+    assert found.place.tolist() == (7 - truth).tolist()
+    assert found.joint == pytest.approx(joint.numpy())
+    assert np.flatnonzero(found.unlike).tolist() == [3]
     assert facts == {"grouping": "learned"}
     assert (made.power, made.doubt) == (1.0, 0.2)
     assert torch.equal(joint[:, :KNOWN], torch.zeros(len(pile), KNOWN))  # the given one is not written into
@@ -161,18 +176,21 @@ def test_what_a_method_says_of_the_pile_stands(mixed: bool) -> None:
 def test_nothing_known_at_all() -> None:
     _, _, pile, truth = pile_of(3, 4)
     scores = 8 * unit(pile) @ torch.eye(KNOWN + NEW, 8)[KNOWN:].T
-    said = Answers(pile, scores.softmax(1), scores.softmax(1))
-    verdict, made, _ = judge_pile(said, None, pile[:0], torch.zeros(0, dtype=torch.int64), mixed=False)
-    assert verdict.place.tolist() == (truth - KNOWN).tolist()
+    said = Scores(pile, scores, scores)
+    found, made, _ = judge_pile(said, None, pile[:0], torch.zeros(0, dtype=torch.int64), mixed=False)
+    assert found.place.tolist() == (truth - KNOWN).tolist()
     assert made.centres.shape == (NEW, 8)
-    assert verdict.unlike.mean() <= 0.05
+    assert found.unlike.mean() <= 0.05
+    far = -torch.ones(20, 8) + 0.1 * torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
+    assert made.unlike(far).all()
+    assert made.unlike(bunches(2)[0][bunches(2)[1] >= KNOWN]).float().mean() <= 0.05
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_few_images_like_the_seen_ones_and_all_far_ones_are_called_unlike(mixed: bool) -> None:
     known, labels, pile, _ = pile_of(*(range(KNOWN + NEW) if mixed else range(KNOWN, KNOWN + NEW)))
-    verdict, made, _ = judge_pile(answers_for(pile), None, known, labels, mixed=mixed)
-    assert verdict.unlike.mean() <= 3 * UNLIKE
+    found, made, _ = judge_pile(scores_for(pile), None, known, labels, mixed=mixed)
+    assert found.unlike.mean() <= 3 * UNLIKE
     more, _ = bunches(2)
     assert made.unlike(more).float().mean() <= 3 * UNLIKE
     far = -torch.ones(20, 8) + 0.1 * torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
@@ -186,8 +204,8 @@ def test_few_images_like_the_seen_ones_and_all_far_ones_are_called_unlike(mixed:
 def test_the_power_makes_the_mean_probability_what_two_answers_agree_on() -> None:
     _, _, pile, _ = pile_of(3, 4)
     joint = torch.zeros(len(pile), KNOWN + NEW)
-    said = answers_for(pile, sharpness=4.0)
-    joint[:, KNOWN:] = said.new
+    said = scores_for(pile, sharpness=4.0)
+    joint[:, KNOWN:] = said.new.softmax(1)
     wrong = torch.arange(len(pile)) % 5 == 0  # a fifth is given to the other class, and as surely
     joint[wrong, KNOWN:] = joint[wrong, KNOWN:].flip(1)
     power, facts = _agreeing_power(joint, pile, KNOWN)

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from autonovel.answers.judge import Verdict
-from autonovel.answers.network import Answers
+from autonovel.answers.judge import Answers
 from autonovel.api.run import Run
 from autonovel.data.images import ImageSet
 from autonovel.discovery.finish import plain, write_outcome
@@ -24,11 +23,10 @@ def written_features(folder: Path, features: torch.Tensor) -> Run:
     n = len(features)
     data = ImageSet.from_arrays(np.zeros((n, 4, 4, 3), np.uint8), np.full(n, -1))
     some = np.full((n, 2), 0.5, np.float32)
-    answers = Answers(features, torch.from_numpy(some), None)
-    verdict = Verdict(np.arange(n) % 2, some[:, 0], some, np.zeros(n, np.bool_))
+    answers = Answers(np.arange(n) % 2, some[:, 0], some, np.zeros(n, np.bool_))
     run = Run(folder)
     run.write_json("config.json", {"run": {"data": {"class_names": []}}})
-    write_outcome(run, data, answers, verdict, SUMMARY | {"n_known": 0, "n_new": 2})
+    write_outcome(run, data, features, answers, SUMMARY | {"n_known": 0, "n_new": 2})
     return run
 
 

@@ -120,7 +120,7 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
     assert json.loads((run.path / "config.json").read_text())["run"]["recipe"]["joint"]["objective"] == objective
     # the saved network gives the saved answers
     mode = Mode.of("cpu")
-    answers = restore(run, mode).answers(images.subset(~images.is_labelled))
+    answers = restore(run, mode).answer(images.subset(~images.is_labelled))
     assert answers.new is not None
     assert answers.new.argmax(1).tolist() == run.machine.group.tolist()
     assert answers.joint.shape == (hidden, 10)
@@ -322,11 +322,11 @@ def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str,
     assert set(run.summary["test"]) == {"separate", "single", "fixed"}
     images, _ = cifar
     mode = Mode.of("cpu")
-    answers = restore(run, mode).answers(images.subset(~images.is_labelled))
+    answers = restore(run, mode).answer(images.subset(~images.is_labelled))
     assert answers.new is not None
     assert answers.new.argmax(1).tolist() == run.machine.group.tolist()
     assert answers.joint.shape == (100, 10)
-    torch.testing.assert_close(answers.joint.sum(1), torch.ones(100))
+    torch.testing.assert_close(answers.joint.exp().sum(1), torch.ones(100))  # logarithms of mean probabilities
     assert run.features.shape == (100, networks * single.features.shape[1])
     # stopped within the second network and gone on with: the very same weights and answers
     out = tmp_path / "stopped"

@@ -20,7 +20,9 @@ def scored(truth: list[int], places: list[int]) -> dict[str, object]:
     trained = Trained(build(Model(backbone="small", width=4), channels=1, size=8), Mode.of("cpu"), 0)
     sure = np.full(len(places), 0.5, dtype=np.float32)
     names = tuple("abcd")
-    return score(data, Truth(labels, names), np.array(places), sure, torch.randn(len(truth), 3), trained, 0)
+    return score(
+        data, Truth(labels, names), np.array(places), sure, {"features": torch.randn(len(truth), 3)}, trained, 0
+    )
 
 
 def test_new_classes_are_matched() -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 from safetensors import safe_open
 
 import autonovel
 from autonovel.answers.judge import Judge
 from autonovel.answers.network import restore
 from autonovel.api.run import Run, load
-from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
+from autonovel.base.errors import InputError, TrainingError
 from autonovel.data.loader import resize
 from autonovel.export import export, graphs
 from autonovel.export.card import card
@@ -24,21 +25,20 @@ from autonovel.export.weights import read_model
 from autonovel.machine.device import Mode
 from autonovel.runs.classes import Class, Outputs
 from tests.export.conftest import edit, pixels_of
-from tests.runs.made import FORMAT_1
 
 both = pytest.mark.parametrize("trained", ["single", "pair"], indirect=True)
 
 
 def images(n: int) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(1).integers(0, 256, (n, 16, 16, 1), dtype=np.uint8))
+    return torch.from_numpy(np.random.default_rng(1).integers(0, 256, (n, 8, 8, 1), dtype=np.uint8))
 
 
-def expected(run: Run, pixels: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def expected(run: Run, pixels: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """What must come out, put together class by class from the network's own answers and the clusters as edited."""
     net = restore(run, Mode.of("cpu")).net
     net.precision = torch.float32
     with torch.no_grad():
-        features, joint, new = net(pixels)
+        features, joint, new = net(resize(pixels, 16))
     known = len(run.machine.known)
     joint, new = calibrated(run, joint.softmax(1).numpy()), calibrated(run, new.softmax(1).numpy())
     # as conftest.edit does: 1 takes 2, 3 is none, 4 is the second known class
@@ -48,7 +48,9 @@ def expected(run: Run, pixels: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np
     alone = np.stack(
         [sum((new[:, i - known] for i in parts[c] if i >= known), np.zeros(len(new))) for c in sorted(parts)], 1
     )
-    return together, alone, features.numpy()
+    kept = np.load(run.path / "judge.npz")
+    closest = (features / features.norm(dim=1, keepdim=True)).numpy() @ kept["centres"].T
+    return together, alone, features.numpy(), closest.max(1) < kept["numbers"][0]
 
 
 def doubt(run: Run) -> None:
@@ -68,7 +70,7 @@ def calibrated(run: Run, table: np.ndarray) -> np.ndarray:
 
 def same(found: list[np.ndarray], wanted: tuple[np.ndarray, ...]) -> bool:
     return all(
-        a.shape == b.shape and np.abs(a - b).max() <= 1e-4 * max(1, np.abs(b).max())
+        a.shape == b.shape and np.abs(a * 1.0 - b).max() <= 1e-4 * max(1, np.abs(b).max())
         for a, b in zip(found, wanted, strict=True)
     )
 
@@ -85,8 +87,8 @@ def test_onnx(trained: Run, tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == {"model.onnx", "classes.json", "README.md"}
     session = onnxruntime.InferenceSession(out / "model.onnx")
     [given] = session.get_inputs()
-    assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["n", 16, 16, 1])
-    assert [part.name for part in session.get_outputs()] == ["probabilities", "probabilities_new", "features"]
+    assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["n", 8, 8, 1])
+    assert [part.name for part in session.get_outputs()] == ["probabilities", "probabilities_new", "features", "unlike"]
     for n in (1, 2, 5):
         assert same(session.run(None, {"images": images(n).numpy()}), expected(trained, images(n)))
     assert names(out) == [*trained.classes, "not a class"]
@@ -121,7 +123,7 @@ def test_safetensors(trained: Run, tmp_path: Path) -> None:
     assert (
         [entry["name"] for entry in json.loads(metadata["classes"])] == names(out) == [*trained.classes, "not a class"]
     )
-    assert json.loads(metadata["input"])["shape"] == ["n", 16, 16, 1]
+    assert json.loads(metadata["input"])["shape"] == ["n", 8, 8, 1]
     config = json.loads((out / "config.json").read_text())
     net = restore(trained, Mode.of("cpu")).net
     nets = [net] if hasattr(net, "mean") else list(net.nets)
@@ -137,7 +139,7 @@ def test_the_images_of_the_run_get_their_classes_again(trained: Run, made: Path,
     digits = load(made / "run").images
     pixels = np.stack([pixels_of(digits[row].source) for row in trained.unlabelled])[..., None]
     with torch.no_grad():
-        found = model(resize(torch.from_numpy(pixels), 16)).probabilities_new.numpy()
+        found = model(torch.from_numpy(pixels))[1].numpy()
     sure = np.sort(found, 1)[:, -1] - np.sort(found, 1)[:, -2] > 0.01  # the run may have rounded where two are close
     assert (found.argmax(1) - 5 == trained.machine.group)[sure].all()
     assert np.abs(found.max(1) - trained.machine.probability).max() < 0.01
@@ -168,7 +170,7 @@ def test_the_card_is_honest(trained: Run, tmp_path: Path) -> None:
 def test_the_card_of_a_network_that_knew_no_class_speaks_of_clusters(trained: Run) -> None:
     trained.write_json("summary.json", trained.summary | {"n_known": 0})
     found = [Class(f"new {number}", "new", (number,)) for number in range(3)]
-    exported = network_of(trained)._replace(outputs=Outputs(tuple(found), np.arange(3), 1.0))
+    exported = network_of(trained)._replace(outputs=Outputs(tuple(found), (), np.zeros((0, 0)), 1.0))
     text = card(trained, exported, "model.onnx")
     assert "A network that tells 3 clusters of images apart. They were found in unlabelled images alone." in text
     assert "- the number of clusters was given" in text
@@ -183,10 +185,10 @@ def test_a_network_that_knows_new_classes_alone(single: Path, tmp_path: Path) ->
     run.write_tensors("joint.safetensors", kept, metadata | {"net": json.dumps(described)})
     out = export(run, tmp_path / "out", format="safetensors")
     with torch.no_grad():
-        said = read_model(out)(images(4))
-    assert torch.equal(said.probabilities, said.probabilities_new)
-    assert said.probabilities[:, :5].tolist() == [[0] * 5] * 4
-    assert torch.allclose(said.probabilities.sum(1), torch.ones(4))
+        together, alone, _, _ = read_model(out)(images(4))
+    torch.testing.assert_close(together, alone)
+    assert alone[:, :5].tolist() == [[0] * 5] * 4
+    assert torch.allclose(together.sum(1), torch.ones(4))
     assert "has not learned the known classes" in (out / "README.md").read_text()
 
 
@@ -209,15 +211,34 @@ def test_rubbish_in_weights_that_are_never_used_is_not_exported(single: Path, tm
 
 
 @pytest.mark.parametrize("trained", ["single"], indirect=True)
-def test_a_class_that_was_split_off_is_told(trained: Run, tmp_path: Path) -> None:
-    largest = max(trained.clusters, key=lambda cluster: len(cluster.members))
-    trained.split(largest.number)
-    with pytest.warns(AutonovelWarning, match="does not tell new 5: made by hand"):
-        out = export(trained, tmp_path / "out", format="safetensors")
-    assert names(out)[-1] == "new 5"
-    with torch.no_grad():
-        assert read_model(out)(images(3)).probabilities[:, -1].tolist() == [0, 0, 0]
-    assert "get no probability: new 5" in (out / "README.md").read_text()
+def test_a_divided_class_and_one_that_lost_its_images_are_told_as_further_images_are(
+    trained: Run, tmp_path: Path
+) -> None:
+    sizes = sorted((c for c in trained.clusters if len(c.members)), key=lambda cluster: -len(cluster.members))
+    largest, least = sizes[0], sizes[-1]
+    trained.split(largest.number, 3)
+    trained.move(least.members.tolist(), largest.number)
+    out = export(trained, tmp_path / "out", format="onnx")
+    empty = {cluster.name for cluster in trained.clusters if not len(cluster.members)} - set(names(out))
+    assert least.name in empty
+    assert names(out) == [name for name in trained.classes if name not in empty]
+    pixels = images(60).numpy()
+    found = onnxruntime.InferenceSession(out / "model.onnx").run(None, {"images": pixels})
+    for pile, rows in (("mixed", found[0]), ("new", found[1])):
+        answers = trained.predict(pixels, pile=pile, device="cpu")
+        agree = [p.name == names(out)[place] for p, place in zip(answers, rows.argmax(1), strict=True)]
+        assert np.mean(agree) > 0.9  # bfloat16 in the run, float32 here
+        np.testing.assert_allclose([p.probability for p in answers], rows.max(1), atol=0.02)
+        assert least.name not in {p.name for p in answers}
+    assert np.mean([p.unlike for p in answers] == found[3]) > 0.95
+
+
+@pytest.mark.parametrize("trained", ["single"], indirect=True)
+def test_a_class_that_no_output_stands_for_is_told(trained: Run) -> None:
+    exported = network_of(trained)
+    more = exported.outputs._replace(classes=(*exported.outputs.classes, Class("wren", "new", ())))
+    assert "get no probability: wren" in card(trained, exported._replace(outputs=more), "model.onnx")
+    assert "get no probability" not in card(trained, exported, "model.onnx")
 
 
 @pytest.mark.parametrize("trained", ["single"], indirect=True)
@@ -228,14 +249,6 @@ def test_a_program_that_says_something_else_is_not_kept(
     with pytest.raises(TrainingError, match="probabilities of model.pt2 differ from torch's by .*not kept"):
         export(trained, tmp_path / "out", format="torch")
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_a_run_of_the_first_format(tmp_path: Path) -> None:
-    run = load(FORMAT_1)
-    model = read_model(export(run, tmp_path / "out", format="safetensors"))
-    exported = network_of(run)
-    with torch.no_grad():
-        assert torch.equal(model(images(3)).probabilities, exported.model(images(3)).probabilities)
 
 
 def test_a_network_that_does_not_fit_is_refused(tmp_path: Path, single: Path) -> None:
@@ -254,6 +267,46 @@ def test_other_files_are_no_network(tmp_path: Path, single: Path) -> None:
     (out / "config.json").write_text(json.dumps(config | {"networks": []}))
     with pytest.raises(InputError, match="holds no exported network"):
         read_model(out)
+
+
+def drawn(folder: Path) -> list[Path]:
+    """Pictures of many kinds: long ones, turned ones, grey ones, some with transparent parts."""
+    folder.mkdir()
+    chance = np.random.default_rng(3)
+    for number, (height, width) in enumerate([(60, 40), (40, 61), (90, 30), (8, 8), (64, 64), (21, 33)] * 4):
+        small = chance.integers(0, 256, (6, 6, 4), dtype=np.uint8)
+        picture = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+        mode = ("RGB", "L", "RGBA", "P")[number % 4]
+        turned = Image.Exif()
+        turned[0x0112] = 1 + number % 8
+        if mode == "RGB":
+            picture.convert(mode).save(folder / f"{number:02d}.jpg", exif=turned, quality=95)
+        else:
+            picture.convert(mode).save(folder / f"{number:02d}.png", exif=turned)
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("pile", ["new", "mixed"])
+@pytest.mark.parametrize("format", ["onnx", "torch", "safetensors"])
+def test_who_follows_the_readme_gets_the_answers_of_the_run(
+    single: Path, tmp_path: Path, format: str, pile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = load(shutil.copytree(single, tmp_path / "run"))
+    run.write_json("summary.json", run.summary | {"how_sure": {"pile": pile}})
+    files = drawn(tmp_path / "photos")
+    out = export(run, tmp_path / "out", format=format)
+    text = (out / "README.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(out)
+    said: list[tuple[str, str, float, str]] = []
+    given = code.replace('["one.jpg", "another.jpg"]', repr([str(file) for file in files]))
+    exec(compile(given, "README.md", "exec"), {"print": lambda *words: said.append(words)})
+    alike: list[bool] = []
+    for (path, name, probability, unlike), answer in zip(said, run.predict(files, device="cpu"), strict=True):
+        assert path == answer.image
+        assert probability == pytest.approx(answer.probability, abs=0.005)  # bfloat16 in the run, float32 here
+        alike.append((name, bool(unlike)) == (answer.name, answer.unlike))
+    assert sum(alike) >= len(files) - 1
 
 
 def test_a_missing_package_is_named(single: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

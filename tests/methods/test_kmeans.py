@@ -27,7 +27,7 @@ def test_new_classes_are_the_clusters_of_the_features_and_known_ones_their_means
     run = an.discover(data, out=tmp_path / "run", n_new=2, recipe=recipe, device="cpu", seed=3)
     pile = torch.from_numpy(classes[~data.is_labelled])
     trained = restore(run, Mode.of("cpu"))
-    answers = trained.answers(data)
+    answers = trained.answer(data)
     unlabelled = torch.from_numpy(~data.is_labelled)
     expected = kmeans(answers.features[unlabelled], 2, seed=3)
     found = answers.new[unlabelled].argmax(1)

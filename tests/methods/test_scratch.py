@@ -25,7 +25,7 @@ from autonovel.maths.contrastive import labelled_nt_xent
 from autonovel.methods.base import Task, losses_of
 from autonovel.methods.contrast import Contrasted
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Augment, JointContrast, Model, Recipe
+from autonovel.settings.recipe import Augment, JointContrast, Model, Recipe, Swap
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import without_mirrors
 from tests.small_data import class_images
@@ -114,9 +114,25 @@ def test_classes_are_found_and_the_restored_network_repeats_the_answer(tmp_path:
     assert run.summary["acc_new"] >= 0.9
     assert {m["stage"] for m in run.metrics} == {"joint"}
     assert all(m["losses"].keys() == {"contrast", "known"} for m in run.metrics)
-    said = restore(run, Mode.of("cpu")).answers(images.subset(~images.is_labelled))
+    said = restore(run, Mode.of("cpu")).answer(images.subset(~images.is_labelled))
     assert said.new is not None
     assert np.mean(said.new.argmax(1).numpy() == run.machine.group) >= 0.95
+
+
+def test_the_baseline_is_k_means_before_the_stage_that_makes_clusters(tmp_path: Path) -> None:
+    base = replace(recipe(), supervised=replace(recipe().supervised, epochs=2, batch=16))
+    swap = replace(
+        base, joint=replace(base.joint, objective="swap", epochs=2, swap=Swap(heads=1, hidden=8, projection=4))
+    )
+    truth, found = Truth(TRUTH, tuple("abcdef")), {}
+    for method, one in (("scratch", swap), ("kmeans", swap), ("contrast", base)):
+        asked = replace(one, method="scratch" if method == "contrast" else method)
+        run = an.discover(
+            data(), out=tmp_path / method, n_new=NEW, recipe=asked, truth=truth, device="cpu", report=False
+        )
+        found[method] = run.summary["kmeans"]
+    assert found["scratch"]["supervised_features"] == found["kmeans"]["supervised_features"]
+    assert found["contrast"].keys() == {"joint_features", "pixels"}
 
 
 def test_probe_classes_lose_their_labels_only_where_the_number_is_estimated(

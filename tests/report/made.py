@@ -9,7 +9,7 @@ import numpy as np
 
 from autonovel.api.run import Run, load
 from autonovel.data.images import ImageSet, Source
-from autonovel.runs.answers import ImageRecord, Prediction
+from autonovel.runs.answers import Answer, ImageRecord
 from autonovel.runs.geometry import reduced
 from autonovel.settings.recipes import get_recipe, with_fields
 
@@ -54,7 +54,7 @@ def large_run(path: Path, n: int, *, k: int = 20, pictures: int = 2_000, noise: 
     run.write_images(ImageRecord(f"photos/{row:07d}.jpg", "", f"photos/{row:07d}.jpg", None) for row in range(n))
     sure = rng.uniform(0.4, 1, n)
     run.write_predictions(
-        Prediction(f"photos/{row:07d}.jpg", int(group[row]), f"new {group[row]}", float(sure[row]), False)
+        Answer(f"photos/{row:07d}.jpg", int(group[row]), f"new {group[row]}", float(sure[row]), False)
         for row in range(n)
     )
     features = rng.normal(size=(n, width)) + 8 * rng.normal(size=(k, width))[group]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from autonovel.api.run import Run, load
-from autonovel.runs.answers import ImageRecord, Prediction
+from autonovel.runs.answers import Answer, ImageRecord
 
 FORMAT_1 = Path(__file__).parent / "fixtures" / "format1"
 KNOWN = ("cat", "dog")
@@ -35,7 +35,7 @@ def make_run(
     labels = [known[i % len(known)] if known else None for i in range(labelled)] + [None] * len(groups)
     run.write_images(ImageRecord(f"{i}.png", f"/photos/{i}.png", f"{i}.png", label) for i, label in enumerate(labels))
     run.write_predictions(
-        Prediction(
+        Answer(
             f"{labelled + row}.png",
             None if group < 0 else group,
             known[-1 - group] if group < 0 else f"new {group}",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autonovel.base.errors import InputError
-from autonovel.runs.classes import outputs_of
+from autonovel.runs.classes import Outputs, outputs_of
 from tests.runs.made import make_run
 
 GROUPS = [0, 0, 1, 1, 1, 2, 3, 3, -1, -2, 5, 5, 5, 5]
@@ -24,6 +24,11 @@ edits = st.lists(
     ),
     max_size=12,
 )
+
+
+def named(outputs: Outputs, output: int) -> list[str]:
+    """The classes that an output stands for."""
+    return [outputs.classes[part.place].name for part in outputs.parts if part.output == output]
 
 
 @given(edits)
@@ -42,25 +47,37 @@ def test_merges_marks_and_names_are_followed_exactly(sequence: list[tuple]) -> N
         assert [c.name for c in outputs.classes][: len(run.classes)] == list(run.classes)
         # one by one: the machine's answer for an image leads to the class that the image has now
         for group, label in zip(GROUPS, run.labels.tolist(), strict=True):
-            column = outputs.column[-1 - group] if group < 0 else outputs.column[2 + group]
+            [place] = [part.place for part in outputs.parts if part.output == (-1 - group if group < 0 else 2 + group)]
             expected = "not a class" if label < 0 else run.classes[label]
-            assert outputs.classes[column].name == expected
-        assert outputs.table.sum(1).tolist() == [1] * 8
+            assert outputs.classes[place].name == expected
+        assert [part.output for part in outputs.parts] == list(range(8))
         listed = sorted(cluster for c in outputs.classes for cluster in c.clusters)
         assert listed == list(range(6))
 
 
 def test_moves_and_splits_lower_the_agreement(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [0] * 6 + [1] * 4, n_new=2)
+    run = make_run(tmp_path / "run", [0] * 36 + [1] * 4, n_new=2)
     run.move([0], 1)
-    assert outputs_of(run).agreement == 0.9
-    run.move([1, 2, 3, 4], 1)  # most of the cluster; it is still the output of the first
-    assert outputs_of(run).agreement == 0.5
-    run.undo().undo().split(1, 2)
+    assert outputs_of(run).agreement == 39 / 40
+    run.undo().split(1, 2)
     outputs = outputs_of(run)
-    assert outputs.silent == ["new 2"]
-    leaving = len(run.clusters[2].members)
-    assert outputs.agreement == 1 - leaving / 10
+    assert outputs.silent == []
+    assert outputs.agreement == 1
+    assert outputs.divided == {3: [3, 4]}
+    middles = [run.features[run.state.members[number]].astype(np.float32).mean(0) for number in (1, 2)]
+    np.testing.assert_allclose(outputs.middles[3:], middles, rtol=1e-3)
+
+
+def test_a_class_whose_images_were_all_moved_has_no_output(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0] * 36 + [1] * 4, n_new=2)
+    run.move(list(range(36, 40)), 0)
+    outputs = outputs_of(run)
+    assert [c.name for c in outputs.classes] == ["cat", "dog", "new 0"]
+    assert [part.place for part in outputs.parts] == [0, 1, 2, 2]
+    assert outputs.classes[2].clusters == (0, 1)
+    assert outputs.agreement == 1
+    run.move([0], 1)  # a single image that is no output's
+    assert outputs_of(run).silent == ["new 1"]
 
 
 def test_regrouping_follows_most_images(tmp_path: Path) -> None:
@@ -71,6 +88,6 @@ def test_regrouping_follows_most_images(tmp_path: Path) -> None:
     for cluster, rows in ((0, slice(0, 6)), (1, slice(6, 10)), (2, slice(10, 15))):
         numbers, counts = np.unique(state[rows], return_counts=True)
         most = run.state.called(int(numbers[counts.argmax()]))
-        assert outputs.classes[outputs.column[2 + cluster]].name == most
-    assert outputs.classes[outputs.column[2 + 3]].name == "not a class"
-    assert outputs.classes[outputs.column[2 + 4]].name == "not a class"  # empty, and gone
+        assert named(outputs, 2 + cluster)[0] == most
+    assert named(outputs, 2 + 3) == ["not a class"]
+    assert named(outputs, 2 + 4) == ["not a class"]  # empty, and gone

@@ -141,7 +141,7 @@ def test_move_by_id_and_row(run: Run) -> None:
     assert run.clusters[2].members.tolist() == [0, 2, 4, 5, 6]
     run.move("7.png", "cat").move(4, "dog")
     assert [p.name for p in run.predictions][3:5] == ["cat", "dog"]
-    assert run.predictions[4][1:] == (None, "dog", pytest.approx(0.7), True)
+    assert run.predictions[4][1:] == (None, "dog", pytest.approx(0.7), True, False)
     run.name(0, "heron").move(np.array([4, 5]), "heron")
     assert run.clusters[0].members.tolist() == [1, 4, 5, 9]
     with pytest.raises(InputError, match="There is no unlabelled image '0.png' in this run"):
@@ -159,7 +159,7 @@ def test_mark(run: Run) -> None:
     assert run.labels.tolist() == [-1, -1, 1, 0, 2, 2, 2, 1, 1, -1]
     assert run.classes == ("cat", "dog", "new 2")
     assert run.predictions[0][1:3] == (0, "not a class")
-    assert run.predictions[2][1:] == (None, "dog", 0.6, True)
+    assert run.predictions[2][1:] == (None, "dog", 0.6, True, False)
     assert [(c.number, c.kind) for c in run.clusters][:3] == [(0, "not a class"), (1, "known"), (2, "new")]
     with pytest.raises(
         InputError, match=r"A cluster can be 'new', 'not a class' or a known class \(cat, dog\), not 'owl'"

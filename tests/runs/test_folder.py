@@ -26,9 +26,9 @@ def test_a_run_is_read_with_real_types(tmp_path: Path) -> None:
     assert run.classes == ("cat", "dog", "new 0", "new 1", "new 2")
     assert run.labels.tolist() == [2, 2, 3, 0, 4, 4, 4, 1, 3, 2]
     assert run.labels.dtype == np.int64
-    assert run.predictions[0] == ("4.png", 0, "new 0", 0.5, False)
-    assert run.predictions[3] == ("7.png", None, "cat", 0.65, True)
-    assert [type(part) for part in run.predictions[4]] == [str, int, str, float, bool]
+    assert run.predictions[0] == ("4.png", 0, "new 0", 0.5, False, False)
+    assert run.predictions[3] == ("7.png", None, "cat", 0.65, True, False)
+    assert [type(part) for part in run.predictions[4]] == [str, int, str, float, bool, bool]
     assert run.images[1] == ("1.png", "/photos/1.png", "1.png", "dog")
     assert run.images[4].label is None
     assert run.unlabelled.tolist() == list(range(4, 14))
@@ -286,7 +286,7 @@ def test_the_map_is_made_once(tmp_path: Path) -> None:
 def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path / "run", GROUPS).name(1, "heron")
     table = run.to_pandas()
-    assert table.columns.tolist() == ["image", "cluster", "name", "probability", "known"]
+    assert table.columns.tolist() == ["image", "cluster", "name", "probability", "known", "unlike"]
     assert table["cluster"].isna().tolist() == [p.known for p in run.predictions]
     assert table[table["name"] == "heron"]["image"].tolist() == ["6.png", "12.png"]
     assert "<td>&lt;b&gt;</td>" in as_html(run.name(0, "<b>"))

@@ -49,7 +49,7 @@ def recipe_of(run: Run) -> Recipe:
 
 def test_the_restored_network_gives_the_recorded_answers(run: Run, digits: ImageSet) -> None:
     mode = replace(Mode.of("cpu"), precision=torch.bfloat16)  # in which it answered, whatever suits this machine
-    said = restore(run, mode).answers(digits.subset(~digits.is_labelled))
+    said = restore(run, mode).answer(digits.subset(~digits.is_labelled))
     assert said.new is not None
     assert said.new.argmax(1).tolist() == run.machine.group.tolist()
     assert said.joint.shape == (896, 10)

@@ -6,20 +6,19 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from autonovel.answers.edited import Edited
 from autonovel.answers.judge import Judge
 from autonovel.answers.network import Trained, images_at_once, restore
-from autonovel.answers.predicted import Columns, Predicted, Predictions, nowhere, writer_to
-from autonovel.base.errors import InputError
+from autonovel.answers.table import AnswerTable, nowhere, writer_to
+from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet, Pixels, Source
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.inputs import Input, open_input
@@ -35,11 +34,13 @@ from autonovel.machine.device import Mode
 from autonovel.machine.prefetch import prefetch
 from autonovel.machine.progress import Reporter
 from autonovel.machine.transfer import Arriving
+from autonovel.models.net import Scores
+from autonovel.runs.answers import Answer
+from autonovel.runs.classes import outputs_of
 from autonovel.runs.folder import Run
-from autonovel.runs.state import State
+from autonovel.runs.summary import holds_known
 
-FEW_MOVED = 0.05
-"""Images moved by hand out of a cluster say nothing of further images where they are a smaller share of it than this."""
+PileKind: TypeAlias = Literal["new", "mixed"]
 
 
 def predict(
@@ -47,10 +48,11 @@ def predict(
     images: Any,
     *,
     to: str | os.PathLike[str] | None = None,
+    pile: PileKind | None = None,
     device: str = "auto",
     cache: str | os.PathLike[str] | None = None,
     reporter: Reporter | None = None,
-) -> Predictions:
+) -> AnswerTable:
     """The classes of further images: known ones and discovered ones, with a person's names, merges and corrections.
 
     A file that took part in the run, known by its path, gets the answer that the run has for it; the network is not asked
@@ -60,6 +62,8 @@ def predict(
         run: a finished run.
         images: a folder, a table, a list of files, arrays, or an ImageSet.
         to: a file to write as well; its ending says how: .csv, .jsonl or .parquet.
+        pile: whether the images are of new classes alone (``new``) or may be of known ones too (``mixed``); what the run
+            decided of its own pile when left out.
         device: cpu, cuda or auto.
         cache: folder for features that a CPU computes; the user's cache folder when left out.
         reporter: sees the progress.
@@ -68,36 +72,42 @@ def predict(
         raise InputError("The list of images is empty; give at least one.")
     writer = None if to is None else writer_to(Path(to))
     mode, shown = Mode.of(device), reporter or Reporter()
-    _ = run.summary  # says so where the run is not finished
-    classes = Classes(run, Judge.read(run), mode.device)
+    mixed = holds_known(run.summary) if pile is None else pile == "mixed"
+    if pile is None and not mixed and run.summary["n_known"]:
+        shown.message(
+            f"Taken for new classes alone, as the run's own images were ({option('pile', 'mixed')} otherwise)."
+        )
+    classes = Classes(run, Judge.read(run), mixed, mode.device)
     # a GPU computes most features as fast as a disk would give them
     kept = None if mode.device.type == "cuda" else (Path(cache) if cache is not None else user_cache()) / "features"
     trained = restore(run, mode, kept)
-    pile = _open(run, images, trained, shown)
-    recorded, every = _recorded(run, pile), range(len(pile.ids))
+    given = _open(run, images, trained, shown)
+    recorded, every = _recorded(run, given), range(len(given.ids))
     further = [row for row in every if row not in recorded] if recorded else every
-    found = Predictions()
+    found = AnswerTable()
     written, tell = 0, shown.counter("sorting images")
     with not_captured(mode.device), writer or nullcontext(nowhere) as write:
-        for rows, answers in _ask(trained, classes, pile, further):
+        for rows, answers in _ask(trained, classes, given, further):
             # rows come in their order, so whatever lies before the last one is decided
             before = every[written : rows[-1] + 1]
             if recorded:
-                recorded |= zip(rows, answers.rows(), strict=True)
-                answers = Columns.of([recorded[row] for row in before if row in recorded])
+                recorded |= zip(rows, answers, strict=True)
+                answers = AnswerTable.of([recorded[row] for row in before if row in recorded])
             write(answers)
             found.add(answers)
             written = before.stop
             tell(written, len(every))
         if last := [recorded[row] for row in every[written:] if row in recorded]:
-            write(Columns.of(last))
-            found.add(Columns.of(last))
-        for note in pile.finish(len(found)):
+            write(AnswerTable.of(last))
+            found.add(AnswerTable.of(last))
+        for note in given.finish(len(found)):
             shown.message(note)
     return found
 
 
-def _ask(trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int]) -> Iterator[tuple[list[int], Columns]]:
+def _ask(
+    trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int]
+) -> Iterator[tuple[list[int], AnswerTable]]:
     """The answers for these rows, some at a time and in their order; images that cannot be read are left out.
 
     On a GPU a thread has the network at work while the answers before are named and written here.
@@ -220,18 +230,15 @@ class _Files:
         return remarks(self._problems, used)
 
 
-def _recorded(run: Run, pile: _Pile) -> dict[int, Predicted]:
+def _recorded(run: Run, pile: _Pile) -> dict[int, Answer]:
     """The answers, by row, for files that took part in the run: what it says of them now, with a person's corrections."""
     if not pile.sources:
         return {}
-    answers = zip(run.predictions, run.unlike.tolist(), strict=True)
-    by_source: dict[str, Predicted] = {}
+    answers = iter(run.predictions)
+    by_source: dict[str, Answer] = {}
     for record in run.images:
-        if record.label is not None:
-            answer = Predicted(record.image, record.label, None, 1.0, True, False)
-        else:
-            p, unlike = next(answers)
-            answer = Predicted(p.image, p.name, p.cluster, p.probability, p.known, unlike)
+        label = record.label
+        answer = next(answers) if label is None else Answer(record.image, None, label, 1.0, True)
         if record.source:
             by_source[record.source] = answer
     return {
@@ -244,25 +251,25 @@ def _recorded(run: Run, pile: _Pile) -> dict[int, Predicted]:
 # ------------------------------------------------------------------------------------------------ the answers
 
 
-class _Said:
-    """What a network says of some images, perhaps still on its way from the device.
+class _Arriving:
+    """Answers for some images, perhaps still on their way from the device.
 
     Args:
-        outcome: int64 (m,), places in the table of :class:`Classes`.
+        part: int64 (m,), places among the parts of :class:`autonovel.runs.classes.Outputs`.
         probability: (m,).
         unlike: bool (m,).
     """
 
-    def __init__(self, outcome: Tensor, probability: Tensor, unlike: Tensor) -> None:
-        self._rows = Arriving(torch.stack([outcome.double(), probability.double(), unlike.double()], 1))
+    def __init__(self, part: Tensor, probability: Tensor, unlike: Tensor) -> None:
+        self._rows = Arriving(torch.stack([part.double(), probability.double(), unlike.double()], 1))
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def lists(self) -> tuple[list[int], list[float], list[bool]]:
-        """Outcomes, probabilities, and which images are unlike anything seen."""
-        outcome, probability, unlike = self._rows.numpy().T
-        return outcome.astype(np.int64).tolist(), probability.tolist(), unlike.astype(bool).tolist()
+        """Parts, probabilities, and which images are unlike anything seen."""
+        part, probability, unlike = self._rows.numpy().T
+        return part.astype(np.int64).tolist(), probability.tolist(), unlike.astype(bool).tolist()
 
 
 class Classes:
@@ -271,74 +278,31 @@ class Classes:
     Args:
         run: a finished run.
         judge: how its answers are judged.
+        mixed: whether an answer may be a known class.
         device: where the network answers.
     """
 
-    def __init__(self, run: Run, judge: Judge, device: torch.device) -> None:
-        machine, state = run.machine, run.state
-        self._judge, self._n_known = replace(judge, centres=judge.centres.to(device)), len(machine.known)
-        table: list[tuple[str, int | None, bool]] = [(name, None, True) for name in machine.known]
-        first: list[int] = list(range(self._n_known))
-        self._divided: dict[int, Tensor] = {}
-        clusters = {cluster.number: cluster for cluster in state.clusters}
-        features = np.asarray(run.features, dtype=np.float32)
-        for number in range(machine.n_new):
-            parts = parts_of(number, machine.group, machine.n_new, state)
-            first.append(len(table))
-            for group in list(parts) or [number]:
-                cluster = clusters.get(group)
-                if cluster is None:
-                    table.append((f"new {number}", None, False))
-                    continue
-                known = cluster.kind == "known"
-                name = cluster.kind if cluster.kind == "not a class" else cluster.name
-                table.append((name, None if known else cluster.number, known))
-            if len(parts) > 1:
-                middles = np.stack([features[members].mean(0) for members in parts.values()])
-                self._divided[self._n_known + number] = torch.from_numpy(middles).to(device)
-        self._start = torch.tensor(first, device=device)
-        self._names, self._clusters, self._known = zip(*table, strict=True)
+    def __init__(self, run: Run, judge: Judge, mixed: bool, device: torch.device) -> None:
+        outputs = outputs_of(run)
+        self._judge, self._edited, self._mixed = judge.to(device), Edited.of(outputs).to(device), mixed
+        named = [outputs.classes[part.place] for part in outputs.parts]
+        self._names = [c.name for c in named]
+        self._clusters = [part.cluster for part in outputs.parts]
+        self._known = [c.kind == "known" for c in named]
 
-    def judged(self, scores: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> Iterator[_Said]:
-        """The answers to what a network says (features and scores, on its device), part by part.
+    def judged(self, scores: Iterable[Scores]) -> Iterator[_Arriving]:
+        """The answers to what a network says, on its device, part by part."""
+        for some in scores:
+            parts = self._edited.parts(self._judge.probabilities(some, mixed=self._mixed), some.features)
+            probability, place = (parts @ self._edited.table).max(1)
+            # of several outputs that are one class now, or of several clusters that are none, the likeliest is the answer
+            part = parts.masked_fill(self._edited.place != place[:, None], -1.0).argmax(1)
+            yield _Arriving(part, probability, self._judge.unlike(some.features))
 
-        Where a cluster was divided, the answer is the part whose middle is nearest.
-        """
-        for features, joint, _ in scores:
-            probability, place = self._judge.calibrated(joint.softmax(1)).max(1)
-            outcome = self._start[place]
-            for divided, middles in self._divided.items():
-                nearest = torch.cdist(features.float(), middles).argmin(1)
-                outcome = torch.where(place == divided, outcome + nearest, outcome)
-            yield _Said(outcome, probability, self._judge.unlike(features))
-
-    def named(self, ids: list[str], said: _Said) -> Columns:
+    def named(self, ids: list[str], said: _Arriving) -> AnswerTable:
         """The answers under their present names."""
         outcomes, probabilities, unlike = said.lists()
         # column by column and without a loop: Python code here holds up the thread that feeds the device
-        name, cluster, known = (
-            list(map(of.__getitem__, outcomes)) for of in (self._names, self._clusters, self._known)
-        )
-        return Columns(ids, name, cluster, probabilities, known, unlike)
-
-
-def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: State) -> dict[int, npt.NDArray[np.int64]]:
-    """Where the images of a machine's cluster are now: cluster -> their rows; the largest part first.
-
-    What a person divided or made a cluster of counts, however little it is. Single images that she moved into a cluster that
-    the machine had found, or into a known class, are corrections and say nothing of further images, unless they are many.
-
-    Args:
-        number: the machine's cluster.
-        machine: (n,), the machine's cluster of every image.
-        n_new: how many clusters the machine found.
-        state: what the clusters are now.
-    """
-    members = np.flatnonzero(machine == number)
-    found: dict[int, npt.NDArray[np.int64]] = {}
-    for group in np.unique(state.group[members]).tolist():
-        part = members[state.group[members] == group]
-        corrections = group < n_new and bool(state.moved[part].all())
-        if not corrections or len(part) >= FEW_MOVED * len(members):
-            found[group] = part
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+        cluster = map(self._clusters.__getitem__, outcomes)
+        name, known = map(self._names.__getitem__, outcomes), map(self._known.__getitem__, outcomes)
+        return AnswerTable(ids, cluster, name, probabilities, known, unlike)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from zipfile import BadZipFile
 
@@ -11,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from autonovel.answers.network import Answers
 from autonovel.base.errors import InputError
 from autonovel.maths.confidence import log_odds, power_for
 from autonovel.maths.known_space import group_means, unit
 from autonovel.maths.mixed import least_similar
 from autonovel.methods.base import PileAnswer
+from autonovel.models.net import Scores
 from autonovel.runs.files import damaged
 from autonovel.runs.folder import Run
 
@@ -28,8 +30,8 @@ UNLIKE = 0.01
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The answers for some images.
+class Answers:
+    """The answers for n images.
 
     Attributes:
         place: int64 (n,), the class: known ones first, then the new ones.
@@ -46,7 +48,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judge:
-    """Turns the probabilities of a network into an answer for any image.
+    """Turns what a network says of an image into an answer: for the pile, further images, the estimator and export.
 
     Attributes:
         centres: (n_known + n_new, d), the middle of every class among features of length 1.
@@ -60,26 +62,52 @@ class Judge:
     power: float = 1.0
     doubt: float = 0.0
 
-    def verdict(self, answers: Answers) -> Verdict:
-        """The answers for images that may be of known or new classes."""
-        joint = self.calibrated(answers.joint)
+    def answers(self, scores: Scores, *, mixed: bool = True) -> Answers:
+        """The answers for images of known or new classes or, where they are not mixed, of new ones alone."""
+        joint = self.probabilities(scores, mixed=mixed)
         probability, place = joint.max(1)
-        return Verdict(place.numpy(), probability.numpy(), joint.numpy(), self.unlike(answers.features).numpy())
+        columns = place, probability.float(), joint.float(), self.unlike(scores.features)
+        return Answers(*(column.cpu().numpy() for column in columns))
 
-    def calibrated(self, joint: Tensor) -> Tensor:
-        """Calibrated probabilities (n, k)."""
-        sharp = joint.clamp(min=1e-12) ** self.power
-        return (1 - self.doubt) * sharp / sharp.sum(1, keepdim=True) + self.doubt / joint.shape[1]
+    def probabilities(self, scores: Scores, *, mixed: bool = True) -> Tensor:
+        """Calibrated probabilities (n, n_known + n_new); known classes have none where the images are not mixed."""
+        n_classes = len(self.centres)
+        if mixed or scores.new is None:
+            # a network that learned no known classes has outputs for the new ones alone, which are the last
+            return self.calibrated(_wide(scores.joint.softmax(1), n_classes))
+        n_known = n_classes - scores.new.shape[1]
+        likely = self.calibrated(_wide(scores.new.softmax(1), n_classes), n_known)
+        likely = torch.cat([torch.zeros_like(likely[:, :n_known]), likely[:, n_known:]], 1)
+        return likely / likely.sum(1, keepdim=True)
+
+    def calibrated(self, likely: Tensor, first: int = 0) -> Tensor:
+        """Calibrated probabilities (n, k), the doubt of which is spread over the classes from this one on."""
+        sharp = likely.clamp(min=1e-12) ** self.power
+        even = self.doubt * (torch.arange(likely.shape[1], device=likely.device) >= first) / (likely.shape[1] - first)
+        return (1 - self.doubt) * sharp / sharp.sum(1, keepdim=True) + even
 
     def unlike(self, features: Tensor) -> Tensor:
         """Bool (n,): features (n, d) that lie far from every class."""
         return (unit(features.float()) @ self.centres.T).amax(1) < self.least
 
+    def to(self, device: torch.device) -> Judge:
+        """The same on this device."""
+        return replace(self, centres=self.centres.to(device))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, to be kept."""
+        numbers = torch.tensor([self.least, self.power, self.doubt], dtype=torch.float64)
+        return {"centres": self.centres, "numbers": numbers}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Judge:
+        """The judge that these came from."""
+        return cls(tensors["centres"], *tensors["numbers"].tolist())
+
     def write(self, run: Run) -> None:
         """Keep it in the run folder."""
-        numbers = np.array([self.least, self.power, self.doubt])
         with run.whole(FILE) as path, path.open("wb") as file:
-            np.savez(file, centres=self.centres.numpy(), numbers=numbers)
+            np.savez(file, **{name: value.numpy() for name, value in self.tensors().items()})  # type: ignore[arg-type]
 
     @classmethod
     def read(cls, run: Run) -> Judge:
@@ -90,7 +118,7 @@ class Judge:
             )
         try:
             with np.load(run.path / FILE) as kept:
-                return cls(torch.from_numpy(kept["centres"]), *kept["numbers"].tolist())
+                return cls.from_tensors({name: torch.from_numpy(kept[name]) for name in kept.files})
         except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
             raise damaged(run, FILE, error) from error
 
@@ -112,44 +140,42 @@ def read_pile_answer(run: Run, stage: str) -> PileAnswer | None:
 
 
 def judge_pile(
-    answers: Answers, given: PileAnswer | None, labelled: Tensor, labels: Tensor, *, mixed: bool
-) -> tuple[Verdict, Judge, dict[str, Any]]:
+    scores: Scores, given: PileAnswer | None, labelled: Tensor, labels: Tensor, *, mixed: bool
+) -> tuple[Answers, Judge, dict[str, Any]]:
     """The answers for the pile, the judge of further images, and facts about both for the summary.
 
     Args:
-        answers: what the network says of the unlabelled images.
+        scores: what the network says of the unlabelled images.
         given: what the method says of them, where it knows more.
         labelled: features (n, d) of the labelled images.
         labels: their classes.
         mixed: whether an answer may be a known class; otherwise the new classes alone are asked.
     """
-    n_known = answers.joint.shape[1] - _n_new(answers)
-    power = 1.0
-    facts: dict[str, Any] = {}
+    assert scores.new is not None
+    n_classes = scores.joint.shape[1]
+    judge = Judge(torch.zeros(n_classes, 0), 0.0, doubt=0.0 if given is None else given.doubt)
+    facts: dict[str, Any] = {} if given is None else given.facts
     if given is None:
-        asked = answers.joint.clone() if mixed else torch.zeros_like(answers.joint)
-        if not mixed:
-            assert answers.new is not None
-            asked[:, n_known:] = answers.new
-        power, facts = _agreeing_power(asked, answers.features, n_known)
+        asked = scores.joint.softmax(1) if mixed else _wide(scores.new.softmax(1), n_classes)
+        power, facts = _agreeing_power(asked, scores.features, n_classes - scores.new.shape[1])
         facts["pile"] = "mixed" if mixed else "new"
-    joint = given.joint if given is not None else Judge(answers.features[:0], 0.0, power).calibrated(asked)
-    if not mixed and given is None:
-        joint[:, :n_known] = 0.0
-        joint = joint / joint.sum(1, keepdim=True)
+        judge = replace(judge, power=power)
+    joint = judge.probabilities(scores, mixed=mixed) if given is None else given.joint
     probability, place = joint.max(1)
-    points = unit(torch.cat([labelled, answers.features]).float())
-    centres = group_means(points, torch.cat([labels, place]), answers.joint.shape[1])
-    least = min(_least(points[: len(labelled)], labels), _least(points[len(labelled) :], place))
-    judge = Judge(centres, least, power, 0.0 if given is None else given.doubt)
-    unlike = given.unlike if given is not None else judge.unlike(answers.features)
-    verdict = Verdict(place.numpy(), probability.float().numpy(), joint.float().numpy(), unlike.numpy())
-    return verdict, judge, facts if given is None else given.facts
+    points = unit(torch.cat([labelled, scores.features]).float())
+    centres = group_means(points, torch.cat([labels, place]), n_classes)
+    least = _least(points[len(labelled) :], place)
+    if len(labelled):
+        least = min(least, _least(points[: len(labelled)], labels))
+    judge = replace(judge, centres=centres, least=least)
+    unlike = given.unlike if given is not None else judge.unlike(scores.features)
+    answers = Answers(place.numpy(), probability.float().numpy(), joint.float().numpy(), unlike.numpy())
+    return answers, judge, facts
 
 
-def _n_new(answers: Answers) -> int:
-    assert answers.new is not None
-    return answers.new.shape[1]
+def _wide(likely: Tensor, n_classes: int) -> Tensor:
+    """Probabilities (n, k) of the last k classes as those of all of them."""
+    return F.pad(likely, (n_classes - likely.shape[1], 0))
 
 
 def _least(points: Tensor, labels: Tensor) -> float:

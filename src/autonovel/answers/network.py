@@ -33,21 +33,6 @@ _FEATURES_AT_ONCE = 1024
 """Images whose features pass through a head together."""
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What the network says of images, in float32 on the CPU.
-
-    Attributes:
-        features: (n, d).
-        joint: probabilities over known and new classes (n, n_known + n_new).
-        new: probabilities over the new classes (n, n_new); None before there is a head for them.
-    """
-
-    features: Tensor
-    joint: Tensor
-    new: Tensor | None
-
-
 def images_at_once(device: torch.device, side: int) -> int:
     """How many images of this side pass through the network together."""
     return max(1, _PIXELS_AT_ONCE[device.type] // side**2)
@@ -60,8 +45,8 @@ def answer(
     mode: Mode,
     cache: Path | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Answers:
-    """Run the network over parts of a data set, uint8 (m, h, w, c), as they are, in evaluation mode.
+) -> Scores:
+    """What the network says of parts of a data set, uint8 (m, h, w, c), as they are, in float32 on the CPU.
 
     Features of a pre-trained backbone that nothing has changed are computed once and kept in the cache. ``progress`` is
     called with how many images are done.
@@ -71,12 +56,12 @@ def answer(
     with not_captured(mode.device):
         for z, scores, new_scores in _scores(net, images, mode, cache):
             features.append(z.cpu())
-            joint.append(scores.softmax(1).cpu())
+            joint.append(scores.cpu())
             if new_scores is not None:
-                new.append(new_scores.softmax(1).cpu())
+                new.append(new_scores.cpu())
             if progress is not None:
                 progress(sum(map(len, features)))
-    return Answers(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
+    return Scores(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
 
 
 def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Path | None) -> Iterator[Scores]:
@@ -105,7 +90,7 @@ def answer_together(
     index: npt.NDArray[np.int64] | None = None,
     cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Answers:
+) -> Scores:
     """:func:`answer` for these images of a data set (all when left out), which the processes share among them.
 
     ``progress`` is called with how many images are done, and how many there are.
@@ -117,7 +102,7 @@ def answer_together(
     rows = index[world.rows(n)]
     part = answer(net, images.chunks(rows, size), mode, cache, progress and (lambda done: progress(done, len(rows))))
     new = None if part.new is None else world.join_rows(part.new, n)
-    return Answers(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
+    return Scores(world.join_rows(part.features, n), world.join_rows(part.joint, n), new)
 
 
 def _part_size(net: Net | Consensus, images: Images, mode: Mode) -> int:
@@ -130,7 +115,7 @@ def _part_size(net: Net | Consensus, images: Images, mode: Mode) -> int:
 def said_by_heads(net: Net | Consensus, kind: str, features: Tensor, mode: Mode) -> Iterator[Tensor]:
     """Probabilities (n, clusters) that each head of this kind, of each network, gives to images with these features (n, d).
 
-    The features are those of :class:`Answers`: of several networks, all of them side by side.
+    The features are those of :func:`answer`: of several networks, all of them side by side.
     """
     net.eval()
     nets = [net] if isinstance(net, Net) else [one for one in net.nets if isinstance(one, Net)]
@@ -156,8 +141,8 @@ class Trained:
     size: int
     cache: Path | None = None
 
-    def answers(self, images: ImageSet) -> Answers:
-        """What the network says of images of any size."""
+    def answer(self, images: ImageSet) -> Scores:
+        """What the network says of images of any size, on the CPU."""
         shown = put_on(self.mode.device, images, size=self.size)
         parts = shown.chunks(size=_part_size(self.net, shown, self.mode))
         return answer(self.net, parts, self.mode, self.cache)

@@ -12,7 +12,7 @@ from autonovel.runs.shared import SharedFolder
 if TYPE_CHECKING:
     import pandas
 
-    from autonovel.answers.predicted import Predictions
+    from autonovel.answers.table import AnswerTable
     from autonovel.machine.processes import World
 
 Path_ = str | os.PathLike[str]
@@ -50,7 +50,7 @@ class Run(Folder):
 
         return export(self, to, **options)
 
-    def predict(self, images: Any, **options: Any) -> Predictions:
+    def predict(self, images: Any, **options: Any) -> AnswerTable:
         """The classes of further images: see :func:`autonovel.answers.further.predict`."""
         from autonovel.answers.further import predict
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.base.screen import say
+from autonovel.runs.answers import Answer
 
 if TYPE_CHECKING:
     import pandas
@@ -24,8 +25,8 @@ def as_table(run: Folder) -> pandas.DataFrame:
         import pandas
     except ImportError as error:
         raise InputError("The table needs pandas: pip install pandas, or use run.predictions.") from error
-    table = pandas.DataFrame(run.predictions, columns=["image", "cluster", "name", "probability", "known"])
-    return table.astype({"cluster": "Int64", "probability": float, "known": bool})
+    table = pandas.DataFrame(run.predictions, columns=list(Answer._fields))
+    return table.astype({"cluster": "Int64", "probability": float, "known": bool, "unlike": bool})
 
 
 def show(run: Folder) -> None:

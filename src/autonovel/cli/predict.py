@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from autonovel.base.screen import say
 from autonovel.cli.common import Verb
@@ -23,6 +23,8 @@ class Predict(Verb):
     """A folder of images, a file that lists them, or - for a list on standard input, one path a line."""
     to: Path
     """The file to write: .csv, .jsonl or .parquet."""
+    pile: Literal["new", "mixed"] | None = None
+    """Whether the images are of new classes alone or may be of known ones too; what the run decided of its own when left out."""
 
     def do(self) -> None:
         """Sort them."""
@@ -34,7 +36,7 @@ class Predict(Verb):
         if images == "-":
             # as bytes: names of files need not be UTF-8, and text has more ends of lines than files have
             images = [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line]
-        found = predict(load(self.run), images, to=self.to, reporter=make_reporter())
+        found = predict(load(self.run), images, to=self.to, pile=self.pile, reporter=make_reporter())
         known, new = f"{found.n_known:,} of known classes", f"{len(found) - found.n_known:,} of new ones"
         say(f"{len(found):,} {'image' if len(found) == 1 else 'images'}: {known}, {new}")
         if found.n_unlike:

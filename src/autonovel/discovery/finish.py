@@ -9,30 +9,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from autonovel.answers.judge import Verdict
-from autonovel.answers.network import Answers
+from autonovel.answers.judge import Answers
 from autonovel.data.images import NO_SOURCE, ImageSet
 from autonovel.discovery.plan import Stage
 from autonovel.machine.device import Mode
 from autonovel.maths.count.result import ClassEstimate
-from autonovel.runs.answers import ImageRecord, Prediction
+from autonovel.runs.answers import Answer, ImageRecord
 from autonovel.runs.folder import Run
 from autonovel.settings.recipe import Recipe
 
 
 def summarise(
-    data: ImageSet, recipe: Recipe, stages: Sequence[Stage], seed: int, mode: Mode, verdict: Verdict
+    data: ImageSet, recipe: Recipe, stages: Sequence[Stage], seed: int, mode: Mode, answers: Answers
 ) -> dict[str, Any]:
     """The part of the summary that needs no truth; the number of classes and the times are added elsewhere."""
     n_known, labelled = data.n_known, int(data.is_labelled.sum())
-    sizes = np.bincount(verdict.place, minlength=verdict.joint.shape[1]).tolist()
+    sizes = np.bincount(answers.place, minlength=answers.joint.shape[1]).tolist()
     return {
         "n_known": n_known,
         "images": {"labelled": labelled, "unlabelled": len(data) - labelled},
         "cluster_sizes": sizes[n_known:],
         "known_sizes": sizes[:n_known],
-        "unlike": int(verdict.unlike.sum()),
+        "unlike": int(answers.unlike.sum()),
         "device": describe_device(mode, recipe.model.size or data.images.shape[1]),
         "seed": seed,
         "method": recipe.method,
@@ -51,19 +51,19 @@ def number_found(n_new: int | None, estimate: ClassEstimate | None) -> dict[str,
     }
 
 
-def write_outcome(run: Run, data: ImageSet, found: Answers, verdict: Verdict, summary: dict[str, Any]) -> None:
+def write_outcome(run: Run, data: ImageSet, features: Tensor, answers: Answers, summary: dict[str, Any]) -> None:
     """Write everything that a person or another program asks for; the summary comes last and says that all is there."""
     n_known, unlabelled = data.n_known, np.flatnonzero(~data.is_labelled)
-    names = [*data.class_names, *(f"new {c}" for c in range(verdict.joint.shape[1] - n_known))]
+    names = [*data.class_names, *(f"new {c}" for c in range(answers.joint.shape[1] - n_known))]
     ids = [data.ids[i] for i in unlabelled.tolist()]
-    rows = zip(ids, verdict.place.tolist(), verdict.probability.tolist(), strict=True)
+    rows = zip(ids, answers.place.tolist(), answers.probability.tolist(), strict=True)
     run.write_predictions(
-        Prediction(image, None if c < n_known else c - n_known, names[c], p, c < n_known) for image, c, p in rows
+        Answer(image, None if c < n_known else c - n_known, names[c], p, c < n_known) for image, c, p in rows
     )
-    run.write_array("probabilities.npy", verdict.joint.astype(np.float16))
-    run.write_rows("unlike.csv", ("image",), [(ids[row],) for row in np.flatnonzero(verdict.unlike)])
+    run.write_array("probabilities.npy", answers.joint.astype(np.float16))
+    run.write_rows("unlike.csv", ("image",), [(ids[row],) for row in np.flatnonzero(answers.unlike)])
     run.write_images(_records(data))
-    run.write_features("features.npy", found.features.numpy())
+    run.write_features("features.npy", features.numpy())
     run.write_thumbnails(data.images)
     if not run.has("names.json"):
         run.write_json("names.json", {})

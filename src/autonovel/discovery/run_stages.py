@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from autonovel.answers.judge import Verdict, judge_pile, read_pile_answer, write_pile_answer
-from autonovel.answers.network import Answers, Trained, answer_together, said_by_heads
+from autonovel.answers.judge import Answers, judge_pile, read_pile_answer, write_pile_answer
+from autonovel.answers.network import Trained, answer_together, said_by_heads
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError, kind_found, option
 from autonovel.data.images import Truth
@@ -32,7 +32,7 @@ from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Losses, Method, PileAnswer, Task
 from autonovel.models.consensus import Consensus
-from autonovel.models.net import Net
+from autonovel.models.net import Net, Scores
 from autonovel.runs.folder import Run
 from autonovel.runs.merging import MERGING
 from autonovel.runs.weights import StageCheckpoint
@@ -73,43 +73,44 @@ class Walk:
         other = None if shorter is None else (shorter[0], self._planned(until, shorter[1]))
         self.reporter.plan(self._planned(until, self.recipe), other)
         net = self._first_net()
-        before: Tensor | None = None
+        before: dict[str, Tensor] = {}
         for stage in self.stages:
             if stage.method is None:
                 self._estimate(net)
             else:
-                if stage.method.needs_number and self.truth is not None and self.data.n_known:
-                    before = self._answers(net, self.unlabelled).features
+                if stage.method.needs_number and self.truth is not None and self.data.n_known and not before:
+                    learned = "joint" if "joint" in self.seconds else "supervised"
+                    before[f"{learned}_features"] = self._scores(net, self.unlabelled).features
                 self._do(stage, net)
             if until == stage.name:
                 return
             if stage.method is None:
                 self._check_number()  # at once: what is trained before a refusal is trained for nothing
         whole = self._together(net)
-        found = self._answers(whole, self.unlabelled)
-        known = self._answers(whole, self.labelled).features if len(self.labelled) else found.features[:0]
+        found = self._scores(whole, self.unlabelled)
+        known = self._scores(whole, self.labelled).features if len(self.labelled) else found.features[:0]
         labels = torch.from_numpy(self.data.labels[self.labelled])
         mixed = self._is_mixed(known, labels, found.features)
-        verdict, judge, sure = judge_pile(found, self.given, known, labels, mixed=mixed)
-        summary = summarise(self.data, self.recipe, self.stages, self.job.seed, self.mode, verdict)
+        answers, judge, sure = judge_pile(found, self.given, known, labels, mixed=mixed)
+        summary = summarise(self.data, self.recipe, self.stages, self.job.seed, self.mode, answers)
         summary |= number_found(self.n_new, self.estimate) | {"how_sure": sure} | dict(self.job.remarks)
         if self.truth is not None:
             with not_captured(self.mode.device):
                 trained = Trained(whole, self.mode, self.recipe.model.size, self.job.cache)
                 summary |= score(
-                    self.data, self.truth, verdict.place, verdict.probability, before, trained, self.job.seed
+                    self.data, self.truth, answers.place, answers.probability, before, trained, self.job.seed
                 )
-        summary |= self._about_number(whole, found, verdict)
+        summary |= self._about_number(whole, found, answers)
         self.run.write_features("features-labelled.npy", known.numpy())
         if self.mode.world.first:
             judge.write(self.run)
         summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}
-        write_outcome(self.run, self.data, found, verdict, summary)
+        write_outcome(self.run, self.data, found.features, answers, summary)
 
-    def _about_number(self, whole: Net | Consensus, found: Answers, verdict: Verdict) -> dict[str, Any]:
+    def _about_number(self, whole: Net | Consensus, found: Scores, answers: Answers) -> dict[str, Any]:
         """What the heads say about the number of new classes, kept in the folder; the part of it for the summary."""
         method = self.stages[-1].method
-        rows = torch.from_numpy(verdict.place >= self.data.n_known)
+        rows = torch.from_numpy(answers.place >= self.data.n_known)
         if method is None or not method.doubts or found.new is None or not rows.any():
             return {}
         with not_captured(self.mode.device):
@@ -118,7 +119,7 @@ class Walk:
                 for kind in ("new", "over")
             )
             numbering = whole.numbering.flatten(0, 1) if isinstance(whole, Consensus) else None
-            said = about_number(found.new[rows].to(self.mode.device), new, over, numbering)
+            said = about_number(found.new[rows].softmax(1).to(self.mode.device), new, over, numbering)
         self.run.write_json(MERGING, said)
         return {"n_new_by_heads": said["n_new"]}
 
@@ -133,7 +134,7 @@ class Walk:
         self.reporter.message(old.sentence())
         return old.mixed
 
-    def _answers(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Answers:
+    def _scores(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Scores:
         tell = self.reporter.counter("looking at the images")
         return answer_together(net, self.images, self.mode, index, self.job.cache, tell)
 
@@ -259,7 +260,7 @@ class Walk:
                     spent += self._train(f"{stage.name}-probe", method, source, images)
         started = time.perf_counter()
         index = np.concatenate([probes.index, self.unlabelled])
-        features = self._answers(source, index).features
+        features = self._scores(source, index).features
         with not_captured(self.mode.device):
             found = estimate_from(
                 features, probes, self.data, self.recipe.estimate, self.job.seed, self.mode, self.recipe.pile

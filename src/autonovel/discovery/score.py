@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ def score(
     truth: Truth,
     places: npt.NDArray[np.int64],
     probability: npt.NDArray[np.float32],
-    features: Tensor | None,
+    learned: Mapping[str, Tensor],
     trained: Trained,
     seed: int,
 ) -> dict[str, Any]:
@@ -35,7 +36,8 @@ def score(
     Args:
         places: the class that each unlabelled image was given, known ones first.
         probability: of that answer.
-        features: of the unlabelled images after the known classes were learned, for the k-means baseline.
+        learned: features of the unlabelled images before the stage that makes the clusters, by what they were learned in: for
+            the k-means baseline.
         trained: the network, for the test split.
     """
     mode, n_known = trained.mode, data.n_known
@@ -70,7 +72,7 @@ def score(
     result["reliability"] = reliability(torch.from_numpy(probability), torch.from_numpy(right), how)
     result["calibration_error"] = result["reliability"]["calibration_error"]
     result["kmeans"] = {}
-    points = {"supervised_features": features} if features is not None else {}
+    points = dict(learned)
     if len(hidden) * int(np.prod(data.images.shape[1:])) <= PIXEL_BASELINE:
         points["pixels"] = torch.from_numpy(data.images[hidden].reshape(len(hidden), -1)).float()
 
@@ -86,6 +88,6 @@ def score(
         # where the training images were brought to another size, those of the test split follow
         size = 0 if test.images.shape[1:] == data.images.shape[1:] else data.images.shape[1]
         shown = put_on(mode.device, test, size=trained.size or size, sharers=mode.world.local_size)
-        answers = answer_together(trained.net, shown, mode, cache=trained.cache)
-        result["test"] = metrics.joint_scores(truth.test_labels, answers.joint.argmax(1).numpy(), n_known)
+        said = answer_together(trained.net, shown, mode, cache=trained.cache)
+        result["test"] = metrics.joint_scores(truth.test_labels, said.joint.softmax(1).argmax(1).numpy(), n_known)
     return result

@@ -17,27 +17,53 @@ if TYPE_CHECKING:
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$-])")
 
 USE = {
-    "model.safetensors": """```python
+    "model.safetensors": """import torch
 from autonovel.export.weights import read_model
 
 model = read_model(".")                      # this folder
-said = model(images)                         # uint8 tensor {shape}
-said.probabilities, said.features
-```""",
-    "model.onnx": """```python
-import onnxruntime
+with torch.no_grad():
+    probabilities, probabilities_new, features, unlike = model(torch.from_numpy(images))""",
+    "model.onnx": """import onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
-probabilities, probabilities_new, features = session.run(None, {{"images": images}})      # uint8 array {shape}
-```""",
-    "model.pt2": """```python
-import torch
+probabilities, probabilities_new, features, unlike = session.run(None, {"images": images})""",
+    "model.pt2": """import torch
 
 model = torch.export.load("model.pt2").module()
-probabilities, probabilities_new, features = model(images)      # uint8 tensor {shape}
-```""",
+with torch.no_grad():
+    probabilities, probabilities_new, features, unlike = model(torch.from_numpy(images))""",
 }
-"""How each kind of file is used."""
+"""How each kind of file is used, on ``images``."""
+
+PREPARE = """import json
+import numpy as np
+from PIL import Image, ImageOps
+
+def prepare(path):
+    image = Image.open(path)
+    image.draft("{mode}", ({side}, {side}))                             # quick reading of large JPEG files
+    image = ImageOps.exif_transpose(image)
+    if "transparency" in image.info or image.mode not in ("RGB", "L"):  # what is transparent becomes white
+        image = image.convert("RGBA")
+    (width, height), short = image.size, min(image.size)
+    crop = max(image.size) <= 2 * short                                 # a longer one is squeezed
+    left, top = ((width - short) / 2, (height - short) / 2) if crop else (0, 0)
+    box = (left, top, width - left, height - top)
+    image = image.resize(({side}, {side}), Image.Resampling.BILINEAR, box, reducing_gap=3.0)
+    if image.mode == "RGBA":
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return np.asarray(image.convert("{mode}")).reshape({side}, {side}, {channels})
+
+paths = ["one.jpg", "another.jpg"]
+images = np.stack([prepare(path) for path in paths])                    # uint8 (n, {side}, {side}, {channels})
+"""
+"""From files to ``images``, exactly as a run reads them."""
+
+ANSWER = """
+classes = json.load(open("classes.json", encoding="utf-8"))
+for path, row, strange in zip(paths, np.asarray({answer}), np.asarray(unlike)):
+    print(path, classes[row.argmax()]["name"], row.max(), "unlike anything seen" if strange else "")
+"""
 
 
 def write_card(run: Run, exported: Exported, to: Path, file: str) -> None:
@@ -48,11 +74,11 @@ def write_card(run: Run, exported: Exported, to: Path, file: str) -> None:
 
 def card(run: Run, exported: Exported, file: str) -> str:
     """The text of the card."""
-    outputs, shape = exported.outputs, exported.shape
+    outputs = exported.outputs
     parts = [
         "---\nlibrary_name: autonovel\npipeline_tag: image-classification\ntags:\n- novel-category-discovery\n---\n",
         f"# Image classes found by autonovel\n\n{_opening(run, outputs)}\n",
-        f"## Use\n\n{USE[file].format(shape=f'(n, {shape[0]}, {shape[1]}, {shape[2]})')}\n\n{_inputs(shape)}\n",
+        f"## Use\n\n{_use(exported, file)}\n",
         f"## Classes\n\n{_classes(run, outputs)}\n",
         f"## Training\n\n{_training(run)}\n",
         f"## Scores\n\n{_scores(run)}\n",
@@ -75,13 +101,27 @@ def _opening(run: Run, outputs: Outputs) -> str:
     )
 
 
-def _inputs(shape: tuple[int, int, int]) -> str:
-    colours = "red, green and blue" if shape[2] == 3 else "grey"
+def _use(exported: Exported, file: str) -> str:
+    height, width, channels = exported.shape
+    answer = "probabilities" if exported.mixed else "probabilities_new"
+    colours = "red, green and blue" if channels == 3 else "grey"
+    square = height == width
+    values = {"side": height, "channels": channels, "mode": "RGB" if channels == 3 else "L"}
+    prepare = PREPARE.format(**values) if square else "import json\nimport numpy as np\n"
+    code = f"```python\n{prepare}\n{USE[file]}\n{ANSWER.format(answer=answer)}```"
+    needs = "" if square else " `paths` and `images` are yours: the run was given pixels of this size, not files."
+    why = (
+        "the images that it was made of were of known and new classes"
+        if exported.mixed
+        else "the images that it was made of seemed to be of new classes alone; take `probabilities` where yours may be of "
+        "known ones too"
+    )
     return (
-        f"Input: {colours} pixels, 0 to 255, resized to {shape[0]} x {shape[1]} (bilinear, antialiased); scaling and "
+        f"{code}\n\nInput: {colours} pixels, 0 to 255, of {height} x {width};{needs} scaling, any further change of size and "
         "normalisation are inside. `probabilities` are over all classes in the order of `classes.json`; `probabilities_new` "
-        "hold if an image can only be of a new class, as in a pile without known classes; `features` are the vectors "
-        "behind them."
+        "hold if an image can only be of a new class; `features` are the vectors behind them; `unlike` says which images are "
+        f"unlike anything that the run has seen. The answer is the class with the largest of `{answer}`, because {why}. So "
+        "answers `autonovel predict` for images that took no part in the run."
     )
 
 

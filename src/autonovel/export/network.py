@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from autonovel.answers.judge import FILE as JUDGE
+from autonovel.answers.edited import Edited
 from autonovel.answers.judge import Judge
 from autonovel.answers.network import restore
 from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
@@ -19,6 +20,7 @@ from autonovel.machine.device import Mode
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.runs.classes import Outputs, outputs_of
+from autonovel.runs.summary import holds_known
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
@@ -30,51 +32,61 @@ ABSURD = 1e15
 """Weights beyond this were not learned."""
 
 
-class Said(NamedTuple):
-    """What an exported network says of images.
-
-    Attributes:
-        probabilities: (n, classes), over known and new classes together.
-        probabilities_new: (n, classes), if the images can only be of new classes: the known ones have nothing.
-        features: (n, d).
-    """
-
-    probabilities: Tensor
-    probabilities_new: Tensor
-    features: Tensor
-
-
 class Classifier(nn.Module):
-    """The network of a run, in float32, with the classes in which a person sees its outputs.
+    """The network of a run, in float32, from pixels as the run had them to the classes in which a person sees its outputs.
 
     Args:
         net: one network, or several as one.
-        table: (outputs of the network, classes), 1 where an output counts towards a class.
-        n_known: how many of the outputs are known classes.
-        power, doubt: of the calibration, as in :class:`autonovel.answers.judge.Judge`.
+        judge: of the run.
+        edited: which output is which class.
+        shape: (height, width, channels) of the images that it takes.
     """
 
-    table: Tensor
+    centres: Tensor
+    down: Tensor
+    across: Tensor
 
-    def __init__(
-        self, net: Net | Consensus, table: Tensor, n_known: int, power: float = 1.0, doubt: float = 0.0
-    ) -> None:
+    OUTPUTS = ("probabilities", "probabilities_new", "features", "unlike")
+    """What it says of n images: (n, classes) over known and new classes together; the same if the images can only be of new
+    classes, and known ones have nothing; (n, d); bool (n,), unlike anything that the run has seen."""
+
+    def __init__(self, net: Net | Consensus, judge: Judge, edited: Edited, shape: tuple[int, int, int]) -> None:
         super().__init__()
-        self.net, self.n_known = net, n_known
-        self.power, self.doubt = power, doubt
+        self.net, self.edited = net, edited
         self.net.precision = torch.float32
-        self.register_buffer("table", table)
+        self.numbers = (judge.least, judge.power, judge.doubt)
+        self.register_buffer("centres", judge.centres)
+        size = nets_of(net)[0].settings.size
+        self.resizes = size != 0 and shape[:2] != (size, size)
+        for name, side in (("down", shape[0]), ("across", shape[1])):
+            self.register_buffer(name, _weights(side, size or side), persistent=False)
         self.eval()
 
-    def forward(self, images: Tensor) -> Said:
-        """What is seen in images uint8 (n, h, w, c) of the size that the network was trained on."""
-        features, joint, new = self.net(images)
-        # a network that learned no known classes has outputs for the new ones alone, which are the last rows
-        together = self._calibrated(joint) @ self.table[len(self.table) - joint.shape[1] :]
-        return Said(together, self._calibrated(new) @ self.table[self.n_known :], features)
+    @property
+    def judge(self) -> Judge:
+        """What turns its scores into answers."""
+        return Judge(self.centres, *self.numbers)
 
-    def _calibrated(self, scores: Tensor) -> Tensor:
-        return Judge(scores, 0.0, self.power, self.doubt).calibrated(scores.softmax(1))
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What is seen in images uint8 (n, h, w, c)."""
+        scores, judge = self.net(self._resized(images)), self.judge
+        together, alone = (
+            self.edited(judge.probabilities(scores, mixed=mixed), scores.features) for mixed in (True, False)
+        )
+        return together, alone, scores.features, judge.unlike(scores.features)
+
+    def _resized(self, images: Tensor) -> Tensor:
+        """As :func:`autonovel.data.loader.resize`, in operations that every program has."""
+        if not self.resizes:
+            return images
+        pixels = self.down @ images.permute(0, 3, 1, 2).float() @ self.across.T
+        return pixels.round().clamp(0, 255).permute(0, 2, 3, 1).to(torch.uint8)
+
+
+def _weights(side: int, size: int) -> Tensor:
+    """(size, side): how much every pixel of a line counts in each pixel of the resized one."""
+    line = torch.eye(side)[:, None, None]  # resizing is linear, so the lines with a single bright pixel tell all of it
+    return F.interpolate(line, (1, size), mode="bilinear", antialias=True)[:, 0, 0].T.contiguous()
 
 
 class Exported(NamedTuple):
@@ -85,26 +97,26 @@ class Exported(NamedTuple):
         outputs: its classes.
         shape: (height, width, channels) of its input.
         tells_known: whether it has learned the known classes.
+        mixed: whether the pile of the run held images of known classes too.
     """
 
     model: Classifier
     outputs: Outputs
     shape: tuple[int, int, int]
     tells_known: bool
+    mixed: bool
 
 
 def network_of(run: Run) -> Exported:
     """The network of a finished run, on the CPU."""
     outputs = outputs_of(run)
     trained = restore(run, Mode.of("cpu"))
-    first = nets_of(trained.net)[0]
-    height, width = (trained.size,) * 2 if trained.size else run.config["run"]["data"]["shape"][:2]
-    judge = Judge.read(run) if run.has(JUDGE) else None  # earlier versions kept none
-    calibration = (judge.power, judge.doubt) if judge is not None else (1.0, 0.0)
-    model = Classifier(trained.net, torch.from_numpy(outputs.table), len(run.machine.known), *calibration)
-    shape = (int(height), int(width), first.channels)
+    height, width, _ = run.config["run"]["data"]["shape"]
+    shape = (int(height), int(width), nets_of(trained.net)[0].channels)
+    model = Classifier(trained.net, Judge.read(run), Edited.of(outputs), shape)
+    side = trained.size or shape[0]
     with torch.no_grad():
-        _, joint, new = trained.net(torch.zeros((1, *shape), dtype=torch.uint8))
+        _, joint, new = trained.net(torch.zeros((1, side, trained.size or shape[1], shape[2]), dtype=torch.uint8))
     n_known, n_new = len(run.machine.known), run.machine.n_new
     if new is None or new.shape[1] != n_new or joint.shape[1] not in (n_new, n_known + n_new):
         raise InputError(
@@ -117,7 +129,7 @@ def network_of(run: Run) -> Exported:
             f"The network does not tell {', '.join(outputs.silent)}: made by hand, not learned; its output is always 0.",
             AutonovelWarning,
         )
-    return Exported(model, outputs, shape, joint.shape[1] > n_new)
+    return Exported(model, outputs, shape, joint.shape[1] > n_new, holds_known(run.summary))
 
 
 @torch.no_grad()
@@ -130,10 +142,10 @@ def clear_unused(model: Classifier, images: Tensor) -> None:
     rubbish = [(weight, ~(weight.abs() < ABSURD)) for weight in model.parameters()]
     if not any(bool(places.any()) for _, places in rubbish):
         return
-    before = model(images).probabilities
+    before = model(images)[0]
     for weight, places in rubbish:
         weight.masked_fill_(places, 0)
-    if not torch.allclose(model(images).probabilities, before, atol=1e-5):
+    if not torch.allclose(model(images)[0], before, atol=1e-5):
         raise TrainingError("The weights of the network are not finite, and it says nothing of use; train it again.")
 
 
@@ -151,9 +163,10 @@ def describe(exported: Exported) -> dict[str, Any]:
             "type": "uint8",
             "shape": ["n", height, width, channels],
             "channels": "RGB" if channels == 3 else "grey",
-            "resize": "to this size, bilinear with antialiasing; everything else is inside the network",
+            "resize": "as the model card says; everything else is inside the network",
         },
-        "outputs": list(Said._fields),
+        "outputs": list(Classifier.OUTPUTS),
+        "answer": "probabilities" if exported.mixed else "probabilities_new",
         "classes": describe_classes(exported.outputs),
     }
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from autonovel.answers.edited import Edited
+from autonovel.answers.judge import Judge
 from autonovel.base.errors import InputError
 from autonovel.export.card import write_card
 from autonovel.export.formats import Options, check_folder
@@ -54,8 +56,8 @@ def _config(run: Run, exported: Exported) -> dict[str, Any]:
             "inside": True,
         },
         "networks": [net.describe() for net in nets],
-        "n_known": exported.model.n_known,
-        "calibration": {"power": exported.model.power, "doubt": exported.model.doubt},
+        "judge": dict(zip(("least", "power", "doubt"), exported.model.numbers, strict=True)),
+        "parts": [[part.output, part.place] for part in exported.outputs.parts],
     }
 
 
@@ -67,7 +69,9 @@ def read_model(path: str | os.PathLike[str]) -> Classifier:
     try:
         nets = [from_description(description) for description in config["networks"]]
         net = _together(nets, state)
-        model = Classifier(net, torch.empty_like(state["table"]), int(config["n_known"]), **config["calibration"])
+        edited = Edited(config["parts"], len(config["classes"]), state.get("edited.middles"))
+        judge = Judge(torch.empty_like(state["centres"]), **config["judge"])
+        model = Classifier(net, judge, edited, tuple(config["input"]["shape"][1:]))
         model.load_state_dict(state)
     except (LookupError, TypeError, RuntimeError) as error:
         raise InputError(f"{files.path} holds no exported network ({error}).") from error

@@ -16,15 +16,16 @@ PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
 IMAGE_FIELDS = ("image", "source", "path", "label")
 
 
-class Prediction(NamedTuple):
-    """The answer for an unlabelled image.
+class Answer(NamedTuple):
+    """The answer for one image, whoever gives it.
 
     Attributes:
         image: its id.
         cluster: the number of its cluster; None where the answer is a known class.
         name: the name of its class.
-        probability: how sure the machine was of its own answer.
+        probability: that the answer is right, as the machine saw it.
         known: whether the answer is a known class.
+        unlike: whether the image is unlike anything seen.
     """
 
     image: str
@@ -32,6 +33,7 @@ class Prediction(NamedTuple):
     name: str
     probability: float
     known: bool
+    unlike: bool = False
 
 
 class ImageRecord(NamedTuple):
@@ -110,12 +112,12 @@ def _n_new(run: RunFiles) -> int:
     return int(read_summary(run)["n_new"]) if run.has("summary.json") else 0
 
 
-def write_predictions(run: RunFiles, predictions: Iterable[Prediction]) -> None:
+def write_predictions(run: RunFiles, answers: Iterable[Answer]) -> None:
     """Write predictions.csv, the unlabelled images in data-set order."""
     run.write_rows(
         "predictions.csv",
         PREDICTION_FIELDS,
-        ((p.image, "" if p.known else p.cluster, p.name, f"{p.probability:.4f}", int(p.known)) for p in predictions),
+        ((a.image, "" if a.known else a.cluster, a.name, f"{a.probability:.4f}", int(a.known)) for a in answers),
     )
 
 

@@ -1,31 +1,35 @@
-"""Which outputs of the network are which classes after a person's edits. Needs no torch.
+"""Which output of the network is which class after a person's edits. Needs no torch.
 
-The network answers with the classes that the machine knew and found. Names, merges and marks change what its outputs are
-called and which are added up. Splits and moves of single images are not in the network; the share of the images on which
-its answer is still the edited one says how much that matters.
+The network answers with the classes that the machine knew and found. What its outputs are called now, which of them are added up
+and which are divided is decided here and nowhere else. Single images that a person corrected are not in it; the share of the
+images on which the answer is still the edited one says how much that matters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from autonovel.runs.edits import apply
-from autonovel.runs.state import Kind, first_state, standing
+from autonovel.runs.state import Kind, State, first_state, standing
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Folder
 
+FEW_MOVED = 0.05
+"""Images moved by hand out of a cluster say nothing of further images where they are a smaller share of it than this."""
+
 
 class Class(NamedTuple):
-    """A class that an exported network tells.
+    """A class that an answer can be.
 
     Attributes:
         name: what it is called.
         kind: a known class, a new one, or "not a class".
-        clusters: the clusters found by the machine whose probabilities it adds up.
+        clusters: the clusters found by the machine that count towards it, whole or in part.
     """
 
     name: str
@@ -33,78 +37,141 @@ class Class(NamedTuple):
     clusters: tuple[int, ...]
 
 
+class Part(NamedTuple):
+    """An output of the network, or a part of one that a person divided.
+
+    Attributes:
+        output: the place of the output, known classes first.
+        place: the place of its class in :attr:`Outputs.classes`.
+        cluster: the number of its cluster as it is now; None in a known class.
+    """
+
+    output: int
+    place: int
+    cluster: int | None
+
+
 class Outputs(NamedTuple):
     """What becomes of the network's own outputs.
 
     Attributes:
-        classes: as in ``run.classes``, and "not a class" at the end where something is that.
-        column: (n_known + n_new,) the place in classes of every output of the network.
+        classes: as in ``run.classes`` but for new ones without images that no output stands for, and "not a class" at the
+            end where something is that.
+        parts: every output, or the parts into which a person divided it, in the order of the outputs.
+        middles: float32 (parts, d), the middle of the features of each; an image is of that part of an output whose middle
+            is nearest. Zeros where the output is whole.
         agreement: share of the unlabelled images for which the network's answer is the class they have now.
     """
 
     classes: tuple[Class, ...]
-    column: npt.NDArray[np.int64]
+    parts: tuple[Part, ...]
+    middles: npt.NDArray[np.float32]
     agreement: float
 
     @property
-    def table(self) -> npt.NDArray[np.float32]:
-        """(n_known + n_new, classes) with a 1 where an output counts towards a class."""
-        return np.eye(len(self.classes), dtype=np.float32)[self.column]
+    def silent(self) -> list[str]:
+        """New classes that no output of the network stands for."""
+        return [c.name for c in self.classes if c.kind == "new" and not c.clusters]
 
     @property
-    def silent(self) -> list[str]:
-        """New classes that a person made and that no output of the network stands for."""
-        return [c.name for c in self.classes if c.kind == "new" and not c.clusters]
+    def divided(self) -> dict[int, list[int]]:
+        """The outputs that have several parts, and which parts they are."""
+        return _divided(self.parts)
+
+
+def _divided(parts: Sequence[Part]) -> dict[int, list[int]]:
+    of: dict[int, list[int]] = {}
+    for number, part in enumerate(parts):
+        of.setdefault(part.output, []).append(number)
+    return {output: numbers for output, numbers in of.items() if len(numbers) > 1}
 
 
 def outputs_of(run: Folder) -> Outputs:
     """The outputs of the run's network."""
     machine, state = run.machine, run.state
     n_known = len(machine.known)
-    nothing = len(run.classes)  # the place of "not a class"
-    place = {
-        number: n_known + i for i, number in enumerate(n for n in sorted(state.marks) if state.marks[n].kind == "new")
-    }
+    pieces = [(known, -1 - known, _NONE) for known in range(n_known)]  # output, number of the cluster now, images
+    for cluster in range(machine.n_new):
+        of = parts_of(cluster, machine.group, machine.n_new, state) or {_empty_now(run, cluster): _NONE}
+        pieces += [(n_known + cluster, number, rows) for number, rows in of.items()]
+    used = {number for _, number, _ in pieces} | state.members.keys()
+    listed = [number for number, mark in sorted(state.marks.items()) if mark.kind == "new" and number in used]
+    nothing = n_known + len(listed)  # the place of "not a class"
+    place = {-1 - known: known for known in range(n_known)}
+    place |= {number: n_known + i for i, number in enumerate(listed)}
     place |= {number: mark.known for number, mark in state.marks.items() if mark.kind == "known"}
-    place |= {-1 - k: k for k in range(n_known)}
-    now = _clusters_now(run)
-    column = np.array([*range(n_known), *(place.get(number, nothing) for number in now)], dtype=np.int64)
-    names = [*run.classes, *(["not a class"] if (column == nothing).any() else [])]
+    parts = []
+    for output, number, _ in pieces:
+        to = place.get(number, nothing)
+        parts.append(Part(output, to, None if to < n_known or number not in state.marks else number))
+    names = [*machine.known, *map(state.called, listed)]
+    names += ["not a class"] if any(part.place == nothing for part in parts) else []
     classes = []
     for i, name in enumerate(names):
         kind: Kind = "known" if i < n_known else "new" if i < nothing else "not a class"
-        classes.append(Class(name, kind, tuple((np.flatnonzero(column[n_known:] == i)).tolist())))
-    answered = np.where(machine.group < 0, -1 - machine.group, machine.group + n_known)
-    current = np.where(state.labels < 0, nothing, state.labels)
-    agreement = float((column[answered] == current).mean()) if len(answered) else 1.0
-    return Outputs(tuple(classes), column, agreement)
+        clusters = {part.output - n_known: None for part in parts if part.place == i and part.output >= n_known}
+        classes.append(Class(name, kind, tuple(clusters)))
+    middles, answered = _middles(run, parts, [rows for _, _, rows in pieces])
+    current = np.array([place.get(number, nothing) for number in state.group.tolist()], dtype=np.int64)
+    agreement = float((answered == current).mean()) if len(current) else 1.0
+    return Outputs(tuple(classes), tuple(parts), middles, agreement)
 
 
-GONE = np.iinfo(np.int64).min
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def _middles(
+    run: Folder, parts: Sequence[Part], rows_of: Sequence[npt.NDArray[np.int64]]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """The middles of the parts, and the place of the class that the network's answer for each image stands for."""
+    group = run.machine.group
+    output = np.where(group < 0, -1 - group, group + len(run.machine.known))
+    whole = {part.output: part.place for part in reversed(parts)}
+    answered = np.array([whole[o] for o in range(len(whole))], dtype=np.int64)[output]
+    divided = _divided(parts)
+    features = np.asarray(run.features, dtype=np.float32) if divided else np.zeros((0, 0), np.float32)
+    middles = np.zeros((len(parts), features.shape[1]), np.float32)
+    for o, numbers in divided.items():
+        middles[numbers] = [features[rows_of[number]].mean(0) for number in numbers]
+        rows = np.flatnonzero(output == o)
+        apart = np.stack([np.square(features[rows] - middles[number]).sum(1) for number in numbers])
+        answered[rows] = np.array([parts[number].place for number in numbers])[apart.argmin(0)]
+    return middles, answered
+
+
+def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: State) -> dict[int, npt.NDArray[np.int64]]:
+    """Where the images of a machine's cluster are now: cluster -> their rows; the largest part first.
+
+    What a person divided or made a cluster of counts, however little it is. Single images that she moved into a cluster that
+    the machine had found, or into a known class, are corrections and say nothing of further images, unless they are many.
+
+    Args:
+        number: the machine's cluster.
+        machine: (n,), the machine's cluster of every image.
+        n_new: how many clusters the machine found.
+        state: what the clusters are now.
+    """
+    members = np.flatnonzero(machine == number)
+    found: dict[int, npt.NDArray[np.int64]] = {}
+    for group in np.unique(state.group[members]).tolist():
+        part = members[state.group[members] == group]
+        corrections = group < n_new and bool(state.moved[part].all())
+        if not corrections or len(part) >= FEW_MOVED * len(members):
+            found[group] = part
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+GONE = np.iinfo(np.int64).max
 """What an empty cluster became when all were made anew."""
 
 
-def _clusters_now(run: Folder) -> list[int]:
-    """For each cluster that the machine found, the number of the cluster it is now; -1 - k for the known class k."""
-    machine, entries = run.machine, run.edits
-    state = first_state(machine)
-    now = list(range(machine.n_new))
+def _empty_now(run: Folder, cluster: int) -> int:
+    """The number of the cluster that a cluster of the machine without images is now."""
+    entries, state, now = run.edits, first_state(run.machine), cluster
     for line in standing(entries)[0]:
         entry, before, state = entries[line], state, apply(state, entries[line])
-        if entry["do"] == "merge":
-            now = [entry["into"] if number in entry["clusters"] else number for number in now]
-        elif entry["do"] == "regroup":
-            new = {number for number, mark in before.marks.items() if mark.kind == "new"}
-            now = [
-                _most(state.group[machine.group == cluster], number if number in entry["kept"] else GONE)
-                if number in new
-                else number
-                for cluster, number in enumerate(now)
-            ]
+        if entry["do"] == "merge" and now in entry["clusters"]:
+            now = entry["into"]
+        elif entry["do"] == "regroup" and now not in entry["kept"]:
+            now = GONE if now in before.marks and before.marks[now].kind == "new" else now
     return now
-
-
-def _most(groups: npt.NDArray[np.int64], otherwise: int) -> int:
-    """The cluster that most of these images are in."""
-    numbers, counts = np.unique(groups, return_counts=True)
-    return int(numbers[counts.argmax()]) if len(numbers) else otherwise

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from autonovel.base.errors import InputError, TrainingError, kind_found
 from autonovel.runs import answers, geometry, thumbnails
-from autonovel.runs.answers import ImageRecord, MachineAnswers, Prediction
+from autonovel.runs.answers import Answer, ImageRecord, MachineAnswers
 from autonovel.runs.edits import States, edit
 from autonovel.runs.files import RunFiles, check_format, damaged, missing, no_run, unfinished
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
@@ -171,12 +171,15 @@ class Folder(RunFiles, Verbs):
         return self._keep("states", "predictions.csv", lambda: States(self.path, first_state(self.machine)))
 
     @property
-    def predictions(self) -> list[Prediction]:
+    def predictions(self) -> list[Answer]:
         """The answer for every unlabelled image, in the order of the input, with a person's edits."""
         machine, state = self.machine, self.state
         shown = {c.number: _shown(c) for c in state.clusters}
-        rows = zip(machine.images, state.group.tolist(), machine.probability.tolist(), strict=True)
-        return [Prediction(image, *shown[group][:2], sure, shown[group][2]) for image, group, sure in rows]
+        groups, sure, unlike = state.group.tolist(), machine.probability.tolist(), self.unlike.tolist()
+        return [
+            Answer(image, *shown[group][:2], p, shown[group][2], far)
+            for image, group, p, far in zip(machine.images, groups, sure, unlike, strict=True)
+        ]
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
@@ -245,7 +248,7 @@ class Folder(RunFiles, Verbs):
 
     # Writing the result
 
-    def write_predictions(self, predictions: Iterable[Prediction]) -> None:
+    def write_predictions(self, predictions: Iterable[Answer]) -> None:
         """Write predictions.csv: the unlabelled images in data-set order."""
         answers.write_predictions(self, predictions)
 

@@ -87,6 +87,7 @@ _SOMETIMES: dict[str, Check] = {
     "confusion_classes": _list(_text),
     "pile": _with(single=_by_name(_or_null(_number))),
     "kmeans": _by_name(_number),
+    "how_sure": lambda value: isinstance(value, dict),
     "test": _by_name(_by_name(_or_null(_number))),
     "continued_from": _or_null(_with(run=_text, taken=_text)),
 }
@@ -103,6 +104,11 @@ def read_summary(run: RunFiles) -> dict[str, Any]:
         elif name in _ALWAYS:
             raise damaged(run, FILE, f"it lacks '{name}'")
     return content
+
+
+def holds_known(summary: dict[str, Any]) -> bool:
+    """Whether the pile of a run was judged to hold images of known classes too."""
+    return bool(summary.get("how_sure", {}).get("pile") != "new")
 
 
 def _short(value: Any) -> str:

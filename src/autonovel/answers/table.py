@@ -4,106 +4,88 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.machine.disk import whole, why_not_writable
+from autonovel.runs.answers import Answer
 from autonovel.runs.files import cannot_be_written, written
 
-Write = Callable[["Columns"], None]
+Columns = tuple[list[str], list[int | None], list[str], list[float], list[bool], list[bool]]
+"""The fields of answers, each as a list."""
+
+Write = Callable[["AnswerTable"], None]
 """Takes some answers, at least one."""
 
 
-class Predicted(NamedTuple):
-    """The answer for one image.
+class AnswerTable(Sequence[Answer]):
+    """Answers for images, in their order; reads like a list of :class:`autonovel.runs.answers.Answer`.
 
-    Attributes:
-        image: its name.
-        name: its class, as it is called now.
-        cluster: the number of its cluster; None where the answer is a known class.
-        probability: that the answer is right, calibrated as the run's own.
-        known: whether the answer is a known class.
-        unlike: whether the image is unlike anything that the run has seen.
+    Made, kept and written by column, without an object for each image, which would take longer than a GPU needs.
     """
 
-    image: str
-    name: str
-    cluster: int | None
-    probability: float
-    known: bool
-    unlike: bool
-
-
-class Columns(NamedTuple):
-    """Some answers by field: made, kept and written without an object for each, which would take longer than a GPU needs."""
-
-    image: list[str]
-    name: list[str]
-    cluster: list[int | None]
-    probability: list[float]
-    known: list[bool]
-    unlike: list[bool]
+    def __init__(
+        self,
+        image: Iterable[str] = (),
+        cluster: Iterable[int | None] = (),
+        name: Iterable[str] = (),
+        probability: Iterable[float] = (),
+        known: Iterable[bool] = (),
+        unlike: Iterable[bool] = (),
+    ) -> None:
+        self.columns: Columns = (
+            list(image), list(cluster), list(name), list(probability), list(known), list(unlike)
+        )  # fmt: skip
 
     @classmethod
-    def of(cls, answers: Sequence[Predicted]) -> Columns:
+    def of(cls, answers: Sequence[Answer]) -> AnswerTable:
         """These answers."""
-        return cls(*(list(map(itemgetter(place), answers)) for place in range(len(cls._fields))))
+        return cls(*(map(itemgetter(place), answers) for place in range(len(Answer._fields))))
 
-    def rows(self) -> Iterator[Predicted]:
-        """One answer after the other."""
-        return map(Predicted._make, zip(*self, strict=True))
-
-
-class Predictions(Sequence[Predicted]):
-    """The answers for further images, in their order; reads like a list of :class:`Predicted`."""
-
-    def __init__(self) -> None:
-        self._columns = Columns([], [], [], [], [], [])
-
-    def add(self, answers: Columns) -> None:
+    def add(self, answers: AnswerTable) -> None:
         """Put these at the end."""
-        columns: tuple[list[Any], ...] = self._columns
-        more_columns: tuple[list[Any], ...] = answers
-        for column, more in zip(columns, more_columns, strict=True):
+        columns: tuple[list[Any], ...] = self.columns
+        others: tuple[list[Any], ...] = answers.columns
+        for column, more in zip(columns, others, strict=True):
             column.extend(more)
 
     @property
     def n_known(self) -> int:
         """How many images are of a known class."""
-        return sum(self._columns.known)
+        return sum(self.columns[4])
 
     @property
     def n_unlike(self) -> int:
         """How many images are unlike anything that the run has seen."""
-        return sum(self._columns.unlike)
+        return sum(self.columns[5])
 
     def __len__(self) -> int:
-        return len(self._columns.image)
+        return len(self.columns[0])
 
     @overload
-    def __getitem__(self, position: int) -> Predicted: ...
+    def __getitem__(self, position: int) -> Answer: ...
     @overload
-    def __getitem__(self, position: slice) -> list[Predicted]: ...
-    def __getitem__(self, position: int | slice) -> Predicted | list[Predicted]:
+    def __getitem__(self, position: slice) -> list[Answer]: ...
+    def __getitem__(self, position: int | slice) -> Answer | list[Answer]:
         if isinstance(position, slice):
             return [self[row] for row in range(len(self))[position]]
-        return Predicted._make(column[position] for column in self._columns)
+        return Answer._make(column[position] for column in self.columns)
 
-    def __iter__(self) -> Iterator[Predicted]:
-        return self._columns.rows()
+    def __iter__(self) -> Iterator[Answer]:
+        return map(Answer._make, zip(*self.columns, strict=True))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, list | Predictions) and list(self) == list(other)
+        return isinstance(other, list | AnswerTable) and list(self) == list(other)
 
     def __repr__(self) -> str:
-        return f"Predictions({list(self)!r})"
+        return f"AnswerTable({list(self)!r})"
 
 
-def nowhere(answers: Columns) -> None:
+def nowhere(answers: AnswerTable) -> None:
     """For answers that nobody wants written."""
 
 
@@ -129,7 +111,7 @@ def _whole(path: Path, write: Callable[[Path], AbstractContextManager[Write]]) -
     try:
         with whole(path) as part, write(part) as add:
 
-            def added(answers: Columns) -> None:
+            def added(answers: AnswerTable) -> None:
                 with written(path):
                     add(answers)
 
@@ -148,12 +130,12 @@ def _whole(path: Path, write: Callable[[Path], AbstractContextManager[Write]]) -
 def _csv(path: Path) -> Iterator[Write]:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(Predicted._fields)
+        writer.writerow(Answer._fields)
 
-        def add(answers: Columns) -> None:
-            image, name, cluster, probability, known, unlike = answers
+        def add(answers: AnswerTable) -> None:
+            image, cluster, name, probability, known, unlike = answers.columns
             rounded = [f"{p:.4f}" for p in probability]
-            writer.writerows(zip(image, name, cluster, rounded, map(int, known), map(int, unlike), strict=True))
+            writer.writerows(zip(image, cluster, name, rounded, map(int, known), map(int, unlike), strict=True))
 
         yield add
 
@@ -161,16 +143,16 @@ def _csv(path: Path) -> Iterator[Write]:
 @contextmanager
 def _lines(path: Path) -> Iterator[Write]:
     with path.open("w", encoding="utf-8") as file:
-        line = "{" + ", ".join(f'"{field}": %s' for field in Predicted._fields) + "}\n"
+        line = "{" + ", ".join(f'"{field}": %s' for field in Answer._fields) + "}\n"
         quoted = json.JSONEncoder(ensure_ascii=False).encode
 
         def plain(values: Any) -> list[str]:
             return json.dumps(values)[1:-1].split(", ")
 
-        def add(answers: Columns) -> None:
-            image, name, cluster, probability, known, unlike = answers
+        def add(answers: AnswerTable) -> None:
+            image, cluster, name, probability, known, unlike = answers.columns
             rounded = [round(p, 4) for p in probability]
-            texts = map(quoted, image), map(quoted, name), *map(plain, (cluster, rounded, known, unlike))
+            texts = map(quoted, image), plain(cluster), map(quoted, name), *map(plain, (rounded, known, unlike))
             file.writelines(map(line.__mod__, zip(*texts, strict=True)))
 
         yield add
@@ -179,12 +161,12 @@ def _lines(path: Path) -> Iterator[Write]:
 @contextmanager
 def _parquet(path: Path) -> Iterator[Write]:
     pyarrow, parquet = _pyarrow()
-    kinds = (pyarrow.string(), pyarrow.string(), pyarrow.int64(), pyarrow.float64(), pyarrow.bool_(), pyarrow.bool_())
-    schema = pyarrow.schema(list(zip(Predicted._fields, kinds, strict=True)))
+    kinds = (pyarrow.string(), pyarrow.int64(), pyarrow.string(), pyarrow.float64(), pyarrow.bool_(), pyarrow.bool_())
+    schema = pyarrow.schema(list(zip(Answer._fields, kinds, strict=True)))
     with parquet.ParquetWriter(path, schema) as writer:
 
-        def add(answers: Columns) -> None:
-            columns = [pyarrow.array(c, t) for c, t in zip(answers, kinds, strict=True)]
+        def add(answers: AnswerTable) -> None:
+            columns = [pyarrow.array(c, t) for c, t in zip(answers.columns, kinds, strict=True)]
             writer.write_table(pyarrow.table(columns, schema=schema))
 
         yield add
