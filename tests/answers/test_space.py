@@ -37,7 +37,10 @@ def test_a_pile_of_new_classes() -> None:
     assert answer.how_sure["new"]["calibration_error"] < 0.1
     assert answer.how_sure["known"]["calibration_error"] < 0.1
     assert any("new classes only" in note for note in answer.notes)
-    assert any("no interval" in note for note in answer.notes)
+    assert any("nothing here says how far they err, with 5 known classes" in note for note in answer.notes)
+    assert answer.count is not None
+    assert answer.count.interval is not None
+    assert answer.count.interval[0] <= 4 <= answer.count.interval[1]
 
 
 @pytest.mark.parametrize("kind", ["auto", "mixed"])

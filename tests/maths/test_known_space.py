@@ -191,3 +191,14 @@ def test_an_empty_group_takes_the_point_that_fits_its_own_least() -> None:
 def test_a_number_of_groups_that_cannot_be_is_refused(k: int) -> None:
     with pytest.raises(InputError, match="cannot be put into"):
         find_groups(torch.randn(6, 3), k)
+
+
+def test_axes_of_many_features_hold_what_exact_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = torch.randn(400, 300, generator=torch.Generator().manual_seed(0)) * torch.linspace(1, 0.05, 300) + 1
+    exact = principal_axes(features, 40)
+    monkeypatch.setattr("autonovel.maths.known_space.EXACT", 100)
+    found = principal_axes(features, 40)
+    held, most = ((unit(features) - axes.mean) @ axes.matrix for axes in (found, exact))
+    assert held.var(0).sum() > 0.995 * most.var(0).sum()
+    torch.testing.assert_close(found.matrix.T @ found.matrix, torch.eye(40), atol=1e-5, rtol=0)
+    assert torch.equal(found.matrix, principal_axes(features, 40).matrix)

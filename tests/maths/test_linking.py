@@ -54,7 +54,7 @@ def test_a_small_class_is_found_that_k_means_gives_away_for_half_of_a_large_one(
     by_kmeans = cluster_accuracy(truth.numpy(), kmeans(points, 3, restarts=10).labels.numpy())
     found = group_pile(*NOTHING, points, 3)
     assert by_kmeans < 0.8
-    assert found.linked
+    assert found.way == "neighbours"
     assert cluster_accuracy(truth.numpy(), found.labels.numpy()) > 0.97
     assert torch.equal(found.votes.argmax(1), found.labels)
 
@@ -62,7 +62,7 @@ def test_a_small_class_is_found_that_k_means_gives_away_for_half_of_a_large_one(
 def test_classes_of_one_size_are_left_to_k_means() -> None:
     points, truth = planted([200] * 4)
     found = group_pile(*NOTHING, points, 4)
-    assert not found.linked
+    assert found.way != "neighbours"
     assert cluster_accuracy(truth.numpy(), found.labels.numpy()) > 0.95
 
 

@@ -80,3 +80,14 @@ def test_a_map_by_landmarks_keeps_groups_together_and_is_the_same_each_time() ->
     centres = np.stack([found[group == g].mean(0) for g in range(4)])
     assert (np.linalg.norm(found[:, None] - centres, axis=2).argmin(1) == group).mean() > 0.98
     np.testing.assert_array_equal(found, geometry.draw_map(features, exact=100, landmarks=90))
+
+
+def test_of_many_features_the_directions_are_those_of_pca() -> None:
+    from sklearn.decomposition import PCA
+
+    random = np.random.default_rng(0)
+    strength = np.exp(-np.arange(1200) / 10)
+    features = (random.normal(size=(300, 1200)) * strength + 3).astype(np.float32)
+    assert features.shape[1] > geometry.EXACT
+    ours, theirs = geometry.reduced(features, 5), PCA(5).fit_transform(features)
+    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=2e-3)

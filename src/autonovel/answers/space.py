@@ -127,9 +127,11 @@ def answer_from_features(
     groups, method, apart = _groups(known, labels, fresh, k, trial, trained=trained, seed=seed)
     if apart and method == "plain":
         notes.append("Plain k-means separates the groups better here, so its groups are the answer.")
-    if groups.linked:
+    if groups.way != "k-means":
+        how = "by their neighbours" if groups.way == "neighbours" else "by a tree"
         notes.append(
-            "The classes seem to differ in size, so images are grouped by their neighbours instead of by k-means."
+            f"The classes seem to differ in size, so images are grouped {how} instead of by k-means; "
+            "small clusters may be mixed, look at them first."
         )
     space = compose(axes, groups.matrix)
     points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)
@@ -156,7 +158,7 @@ def answer_from_features(
         "known": known_report,
         "new": trial.report,
         "stability": groups.stability,
-        "linked": groups.linked,
+        "way": groups.way,
         "agreement": agreement,
         "known_problems": trial.scores,
         "silhouettes": apart,
@@ -173,7 +175,7 @@ def _groups(
         return groups, "plain" if trial.plain else "learned", {}
     # known classes that were learned are found either way, and decide nothing
     plain = group_pile(known, labels, fresh, k, plain=True, seed=seed)
-    if groups.linked and are_clearer(fresh, groups, plain):
+    if groups.way == "neighbours" and are_clearer(fresh, groups, plain):
         return groups, "learned", {}
     apart = how_apart(fresh, groups, plain, seed=seed)
     return (plain, "plain", apart) if apart["plain"] > apart["learned"] else (groups, "learned", apart)

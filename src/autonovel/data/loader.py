@@ -257,16 +257,22 @@ def _free_in_container(groups: Path = Path("/sys/fs/cgroup")) -> int:
     return sys.maxsize
 
 
+_RESIZED_AT_ONCE = {"cpu": 2**22, "cuda": 2**26}
+"""Pixels, before or after, of the images that are numbers of four bytes at a time while they are resized."""
+
+
 def resize(images: Tensor, size: int) -> Tensor:
-    """Images uint8 (n, h, w, c) resized to squares of this size, in chunks, as files are; size 0 leaves them as they are."""
-    if size == 0 or images.shape[1:3] == (size, size):
+    """Images uint8 (n, h, w, c) resized to squares of this size, some at a time, as files are; size 0 leaves them as they are."""
+    n, height, width, channels = images.shape
+    if size == 0 or (height, width) == (size, size):
         return images
-    parts = [images.new_empty((0, size, size, images.shape[3]))]  # the answer where there are no images
-    for start in range(0, len(images), 4096):
-        chunk = images[start : start + 4096].permute(0, 3, 1, 2).float()
-        pixels = F.interpolate(chunk, (size, size), mode="bilinear", antialias=True)
-        parts.append(pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1))
-    return torch.cat(parts).contiguous()
+    found = images.new_empty((n, size, size, channels))
+    step = max(1, _RESIZED_AT_ONCE[images.device.type] // (channels * max(height * width, size * size)))
+    for start in range(0, n, step):
+        some = images[start : start + step].permute(0, 3, 1, 2).float()
+        pixels = F.interpolate(some, (size, size), mode="bilinear", antialias=True)
+        found[start : start + step] = pixels.round_().clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+    return found
 
 
 def shuffled(index: Tensor, batch: int, *key: object) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,11 +30,12 @@ from autonovel.maths.known_space import (
 )
 from autonovel.maths.linking import NEIGHBOURS, leaving, link_groups, neighbours
 from autonovel.maths.silhouette import silhouette
+from autonovel.maths.uneven import answer, are_uneven, uneven_groups
 
 RUNS = 8
 KEPT = 0.7
 """Share of the pile in each of the repeated runs."""
-SAMPLE = 10_000
+SAMPLE, TREE_SAMPLE = 10_000, 3000
 """Points over which a silhouette is averaged."""
 CLEARER = 0.7
 """Linked groups are taken where the share of links that leave them is below this part of what leaves those of k-means."""
@@ -54,8 +55,8 @@ class Grouping:
     """(r, r): the whitening in which the groups were found; see `known_space.whitening`."""
     stability: float
     """Mean share of the repeated runs that agree with the label."""
-    linked: bool = False
-    """Whether they are pieces linked by neighbours; otherwise they come from k-means alone."""
+    way: Literal["k-means", "neighbours", "tree"] = "k-means"
+    """Whether they come from k-means, are pieces linked by neighbours, or branches of a tree."""
 
 
 def group_pile(
@@ -65,14 +66,14 @@ def group_pile(
     k: int,
     *,
     plain: bool = False,
-    link: bool = True,
+    tree: bool = True,
     seed: int = 0,
     runs: int = RUNS,
 ) -> Grouping:
     """`k` groups of `pile` (m, r), given `labelled` (n, r) with `labels` (n,), both in the same principal components.
 
-    With `plain` they are those of k-means on the pile as it is, which known classes teach nothing. Without `link` they are never
-    those that neighbours link.
+    With `plain` they are those of k-means on the pile as it is, which known classes teach nothing. Without `tree` they are never
+    its branches.
     """
     both = torch.cat([labelled, pile])
     n_known = number_of_classes(labels)
@@ -80,28 +81,51 @@ def group_pile(
     if plain:
         return _voted(pile, matrix, _PLAIN, find_groups(pile, k, plain=True, seed=seed), k, seed=seed, runs=runs)
     of_pile = torch.full((len(pile),), -1, device=pile.device)
-    for _ in range(2):
+    taught = matrix
+    for time in range(2):
         groups = torch.cat([labels.to(pile.device), of_pile])
         if (groups >= 0).any():
             matrix = whitening(both, groups)
+        taught = taught if time else matrix
         points = unit(pile @ matrix)
         found = find_groups(points, k, seed=seed)
         of_pile = found + n_known
     near = neighbours(points)
-    linked = link_groups(points, near, k, seed=seed) if link else None
+    linked = link_groups(points, near, k, seed=seed)
     if linked is not None and leaving(near, linked, k) < CLEARER * leaving(near, found, k):
         return _voted(points, matrix, _LINKED, linked, k, seed=seed, runs=runs)
+    branches = uneven_groups(points, k, seed=seed) if tree else None
+    if branches is not None and _fit_better(unit(pile @ taught), points, branches, found, k, seed=seed):
+        return _voted(points, matrix, _BRANCHES, branches, k, seed=seed, runs=runs)
     return _voted(points, matrix, _SMOOTHED, found, k, seed=seed, runs=runs)
+
+
+def _fit_better(taught: Tensor, points: Tensor, branches: Tensor, found: Tensor, k: int, *, seed: int) -> bool:
+    """Whether branches of a tree are to be taken rather than the groups `found` (n,) by k-means.
+
+    They must lie further apart in the space that the known classes alone have taught, `taught` (n, d), which neither was found
+    in. There is also to be a reason: groups of k-means that differ in size, or branches that lie further apart after smoothing
+    too, for which k-means does all it can.
+    """
+    both = torch.stack([branches, found])
+
+    def further(where: Tensor) -> bool:
+        ours, theirs = silhouette(where, both, sample=TREE_SAMPLE, seed=seed).score.tolist()
+        return bool(ours > theirs)
+
+    return further(taught) and (are_uneven(found, k) or further(smooth(points)))
 
 
 class _Way(NamedTuple):
     """How groups are found, and what those of some points say of others.
 
     Attributes:
+        name: of it.
         find: gives this many groups of points, with a seed; None where it finds none.
         answer: (n, k), rows sum to 1, for points (n, d) from some of them, the groups of these, and how many groups there are.
     """
 
+    name: Literal["k-means", "neighbours", "tree"]
     find: Callable[[Tensor, int, int], Tensor | None]
     answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
@@ -117,9 +141,16 @@ def _by_neighbours(points: Tensor, some: Tensor, groups: Tensor, k: int) -> Tens
     return torch.zeros(len(points), k, device=points.device).scatter_add_(1, near, share)
 
 
-_PLAIN = _Way(lambda points, k, seed: find_groups(points, k, plain=True, restarts=3, seed=seed), _by_mean)
-_SMOOTHED = _Way(lambda points, k, seed: find_groups(points, k, restarts=3, seed=seed), _by_mean)
-_LINKED = _Way(lambda points, k, seed: link_groups(points, neighbours(points), k, seed=seed), _by_neighbours)
+def _by_share(points: Tensor, some: Tensor, groups: Tensor, k: int) -> Tensor:
+    return answer(points, group_means(some, groups, k), torch.bincount(groups, minlength=k) / len(groups))
+
+
+_PLAIN = _Way("k-means", lambda points, k, seed: find_groups(points, k, plain=True, restarts=3, seed=seed), _by_mean)
+_SMOOTHED = _Way("k-means", lambda points, k, seed: find_groups(points, k, restarts=3, seed=seed), _by_mean)
+_LINKED = _Way(
+    "neighbours", lambda points, k, seed: link_groups(points, neighbours(points), k, seed=seed), _by_neighbours
+)
+_BRANCHES = _Way("tree", lambda points, k, seed: uneven_groups(points, k, seed=seed), _by_share)
 
 
 def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, seed: int, runs: int) -> Grouping:
@@ -139,16 +170,16 @@ def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, 
         if again is None:
             continue
         groups = matched(found[part], again, k)[again]
-        answer = way.answer(points, points[part], groups, k)
-        agree[index, answer.argmax(1)] += 1
-        answer[part] = (answer[part] + one_hot(groups, k)) / 2
-        votes = votes + 2 * answer
+        said = way.answer(points, points[part], groups, k)
+        agree[index, said.argmax(1)] += 1
+        said[part] = (said[part] + one_hot(groups, k)) / 2
+        votes = votes + 2 * said
     votes = votes / votes.sum(1, keepdim=True)
     labels = without_empty(points, votes.argmax(1), k)
     moved = labels != votes.argmax(1)  # to a group that no image had voted for
     votes[moved] = (votes[moved] + 2 * one_hot(labels[moved], k)) / 3  # two to one, so that the label has most votes
     stability = (agree[index, labels] / runs).mean().item() if runs else 1.0
-    return Grouping(labels, votes, matrix, stability, way is _LINKED)
+    return Grouping(labels, votes, matrix, stability, way.name)
 
 
 def how_apart(pile: Tensor, learned: Grouping, plain: Grouping, *, seed: int = 0) -> dict[str, float]:
@@ -178,7 +209,7 @@ def clearer_groups(
 
     Links are those of the space in which the groups were found and of the pile as it is. For the rest see :func:`group_pile`.
     """
-    found = group_pile(labelled, labels, pile, k, seed=seed, runs=0)
+    found = group_pile(labelled, labels, pile, k, tree=False, seed=seed, runs=0)
     spaces = found.matrix, torch.eye(pile.shape[1], device=pile.device)
     return found.labels, _clearer(pile, spaces, found.labels, others)
 

@@ -272,6 +272,7 @@ def estimate_charts(run: Folder) -> list[Chart | None]:
         "height": "Height of the tree of images",
         "accuracy": "Accuracy on probe classes",
         "silhouette": "Silhouette",
+        "gap": "Gap behind this eigenvalue of the graph of neighbours",
         "belief": "Belief in each number, relative to the likeliest",
     }
     interval, counted = found.get("interval"), run.kind_found()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +15,8 @@ MAP_EXACT = 5_000
 
 LANDMARKS = 3_000
 COMPONENTS = 50
+EXACT, ROUNDS, SPARE = 1024, 6, 14
+"""Features up to which directions are exact; of more, rounds of multiplication, and directions more than are wanted."""
 
 
 def typicality(features: npt.NDArray[np.floating], group: npt.NDArray[np.int64]) -> Floats:
@@ -45,22 +49,32 @@ def neighbours(features: npt.NDArray[np.floating], row: int, k: int) -> npt.NDAr
 def reduced(features: npt.NDArray[np.floating], components: int = COMPONENTS) -> Floats:
     """Features in the directions in which they differ most (PCA); read in parts, so they may be mapped from a file."""
     n, width = features.shape
-    mean = np.zeros(width)
-    scatter = np.zeros((width, width))
-    for start in range(0, n, CHUNK):
-        mean += np.asarray(features[start : start + CHUNK], dtype=np.float64).sum(0) / max(n, 1)
-    for start in range(0, n, CHUNK):
-        part = (np.asarray(features[start : start + CHUNK], dtype=np.float64) - mean).astype(np.float32)
-        scatter += part.T @ part
+
+    def parts() -> Iterator[npt.NDArray[np.float64]]:
+        for start in range(0, n, CHUNK):
+            yield np.asarray(features[start : start + CHUNK], dtype=np.float64)
+
+    mean = sum((part.sum(0) for part in parts()), np.zeros(width)) / max(n, 1)
+
+    def centred() -> Iterator[Floats]:
+        return ((part - mean).astype(np.float32) for part in parts())
+
+    # of many features, those of a few mixtures of them, which rounds of multiplication make the right ones
+    few = components + SPARE
+    mixed = np.eye(width) if width <= EXACT else np.random.default_rng(0).normal(size=(width, few))
+    for _ in range(ROUNDS if width > EXACT else 0):
+        axes = mixed.astype(np.float32)
+        mixed = np.linalg.qr(sum((part.T @ (part @ axes) for part in centred()), np.zeros((width, few))))[0]
+    scatter = np.zeros((mixed.shape[1], mixed.shape[1]))
+    for part in centred():
+        placed = part @ mixed.astype(np.float32) if width > EXACT else part
+        scatter += placed.T @ placed
     _, directions = np.linalg.eigh(scatter)
-    directions = directions[:, ::-1][:, : min(components, width)]
+    directions = mixed @ directions[:, ::-1][:, : min(components, width)]
     # the sign of a direction is arbitrary: let its largest entry be positive, so that a map is not mirrored by chance
     directions = directions * np.sign(directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])] + 1e-30)
-    parts = [
-        ((np.asarray(features[start : start + CHUNK], dtype=np.float64) - mean) @ directions).astype(np.float32)
-        for start in range(0, n, CHUNK)
-    ]
-    return np.concatenate(parts) if parts else np.zeros((0, directions.shape[1]), dtype=np.float32)
+    found = [((part - mean) @ directions).astype(np.float32) for part in parts()]
+    return np.concatenate(found) if found else np.zeros((0, directions.shape[1]), dtype=np.float32)
 
 
 def draw_map(features: npt.NDArray[np.floating], *, exact: int = MAP_EXACT, landmarks: int = LANDMARKS) -> Floats:

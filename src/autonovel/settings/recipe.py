@@ -180,7 +180,7 @@ class Estimate:
 
     method: Literal["calibrated", "paper", "silhouette", "judges"] = "calibrated"
     """calibrated: a tree cut where a cut is right for known classes that training has not seen. paper: the paper's
-    Algorithm 1. silhouette: needs no known classes. judges: silhouette, repeatability and tree, of which the middle one
+    Algorithm 1. silhouette: needs no known classes. judges: silhouette, graph and tree, of which the middle one
     decides."""
     max_new: int = 100
     """The largest number to consider."""

@@ -1,13 +1,14 @@
 """Three judges count the classes of a pile, and say what they rest on."""
 
-from itertools import combinations
+import math
 
 import pytest
 import torch
 from torch import Tensor
 
 from autonovel.maths.count.estimate import estimate_classes
-from autonovel.maths.count.judges import REPEATABLE, next_highest_peak, repeatability, repeatable_enough, together
+from autonovel.maths.count.gap import eigenvalues, gaps
+from autonovel.maths.count.judges import next_highest_peak
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import unit
 
@@ -29,26 +30,23 @@ def test_planted_classes_are_counted(n_known: int, n_new: int) -> None:
     known = labels < n_known
     count = count_classes(points[known], labels[known], points[~known], max_new=20)
     assert abs(count.n_new - n_new) <= 1
-    assert len(count.curve["k"]) == len(count.curve["silhouette"]) == len(count.curve["repeatability"])
-    if n_known < 8:
-        assert count.interval is None
-        assert "no interval" in count.note
-        differ = len(set(count.answers)) > 1
-        assert ("second peak" in count.note) == (differ and count.second is not None)
-    else:
-        assert count.interval is not None
-        assert count.interval[0] <= count.n_new <= count.interval[1]
+    assert len(count.curve["k"]) == len(count.curve["silhouette"]) == len(count.curve["gap"])
+    assert count.interval is not None
+    assert count.interval[0] < count.n_new < count.interval[1]
+    assert ("nothing here says" in count.note) == (n_known < 8)
+    assert all(f"{answer} (" in count.note for answer in count.answers)
     assert len(count.answers) == (3 if n_known >= 4 else 2)
 
 
-def test_where_the_judges_differ_the_second_peak_is_named() -> None:
+def test_where_the_judges_differ_there_is_a_second_peak_and_a_wide_interval() -> None:
     generator = torch.Generator().manual_seed(0)
     labelled = torch.eye(3, 6).repeat_interleave(30, 0) + 0.2 * torch.randn(90, 6, generator=generator)
     pile = torch.randn(200, 6, generator=generator)  # no classes at all: each judge sees something else
     count = count_classes(labelled, torch.arange(3).repeat_interleave(30), pile, max_new=20)
     assert len(set(count.answers)) > 1
     assert count.second is not None
-    assert f"second peak at {count.second}." in count.note
+    assert count.interval is not None
+    assert count.interval[0] <= min(count.answers) < max(count.answers) <= count.interval[1]
 
 
 def test_a_handful_of_images_is_one_class() -> None:
@@ -59,21 +57,35 @@ def test_a_handful_of_images_is_one_class() -> None:
         assert f"{images} images are too few" in count.note
 
 
-def test_pairs_that_stay_together_are_those_of_a_loop() -> None:
-    generator = torch.Generator().manual_seed(0)
-    groups, other = torch.randint(4, (30,), generator=generator), torch.randint(4, (30,), generator=generator)
-    shares = []
-    for group in range(4):
-        pairs = list(combinations([i for i in range(30) if groups[i] == group], 2))
-        shares.append(sum(bool(other[i] == other[j]) for i, j in pairs) / len(pairs))
-    assert together(groups, other, 4) == pytest.approx(sum(shares) / 4)
+def slow_eigenvalues(points: Tensor) -> list[float]:
+    """Of the normalised links, by loops and with all links in one matrix."""
+    n = len(points)
+    gap = [[float((points[i] - points[j]).norm()) for j in range(n)] for i in range(n)]
+    near = [sorted((j for j in range(n) if j != i), key=lambda j: gap[i][j])[:10] for i in range(n)]
+    scale = [gap[i][near[i][min(7, len(near[i])) - 1]] for i in range(n)]
+    links = torch.zeros(n, n, dtype=torch.float64)
+    for i in range(n):
+        for j in near[i]:
+            links[i, j] = links[j, i] = math.exp(-(gap[i][j] ** 2) / (scale[i] * scale[j]))
+    degree = links.sum(1).rsqrt()
+    return torch.linalg.eigvalsh(degree[:, None] * links * degree).flip(0).tolist()
 
 
-def test_the_true_number_repeats_itself() -> None:
+@pytest.mark.parametrize("dense", [300, 8])
+@pytest.mark.parametrize(("n_classes", "distance"), [(3, 1.5), (5, 9.0)])
+def test_eigenvalues_of_the_graph_are_those_of_loops(
+    n_classes: int, distance: float, dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autonovel.maths.count.gap.DENSE", dense)
+    points, _ = classes(n_classes, 24, distance)
+    assert eigenvalues(points, 6).tolist() == pytest.approx(slow_eigenvalues(points)[:6], abs=1e-3)
+
+
+def test_the_eigenvalues_fall_behind_the_true_number() -> None:
     points, _ = classes(5)
-    found = repeatability(points, [5, 12])
-    assert found[5] > 0.95
-    assert found[12] < found[5] - 0.05
+    fall = gaps(points, 12)
+    assert list(fall) == list(range(2, 13))
+    assert max(fall, key=lambda k: fall[k]) == 5
 
 
 def test_next_highest_peak() -> None:
@@ -82,10 +94,15 @@ def test_next_highest_peak() -> None:
     assert next_highest_peak({}) is None
 
 
-def test_known_classes_set_what_is_repeatable_enough() -> None:
-    points, labels = classes(6)
-    enough = repeatable_enough(points, labels)
-    found = repeatability(points, [6, 7, 8])
-    assert max(found[7], found[8]) < enough < found[6]
-    assert repeatable_enough(points[labels < 2], labels[labels < 2]) == REPEATABLE
-    assert repeatable_enough(points[:0], labels[:0]) == REPEATABLE
+def test_classes_of_different_sizes_are_counted_by_branches_too() -> None:
+    generator = torch.Generator().manual_seed(1)
+    sizes = torch.tensor([200, 90, 40, 18, 18, 40])
+    labels = torch.arange(6).repeat_interleave(sizes)
+    points = unit(
+        unit(torch.randn(6, 24, generator=generator))[labels] + 0.2 * torch.randn(406, 24, generator=generator)
+    )
+    count = count_classes(points[:0], labels[:0], points, max_new=20)
+    assert "(branches)" in count.note
+    assert count.answers[0] < count.n_new <= 6
+    assert count.interval is not None
+    assert count.interval[0] <= 6 <= count.interval[1]

@@ -92,13 +92,19 @@ def neighbour_overlap(x: Tensor, seed: int = 0) -> Floats:
     """Logarithm of the share of neighbours in common, for each number of `NEIGHBOURS`; see `Portrait`."""
     n = len(x)
     nearest = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(min(n - 1, NEIGHBOURS[-1]), largest=False).indices
-    rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:OVERLAP_ROWS]
+    rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:OVERLAP_ROWS].to(x.device)
+    count = nearest.shape[1]
+    near = nearest[rows]
+    ranks = torch.arange(count, device=x.device)
+    place = torch.full((len(rows), n), count, device=x.device).scatter_(1, near, ranks.expand_as(near))
+    # a neighbour's neighbour is one in common among the first k where all three places are below k
+    within = place.gather(1, nearest[near].flatten(1)).view(-1, count, count)
+    needed = torch.maximum(within, torch.maximum(ranks[:, None], ranks))
+    common = torch.bincount(needed.flatten(), minlength=count + 1).cumsum(0).tolist()
     found: list[float] = []
     for k in NEIGHBOURS:
-        if k > nearest.shape[1]:  # a pile this small has no more to tell
+        if k > count:  # a pile this small has no more to tell
             found.append(found[-1] if found else 0.0)
             continue
-        member = torch.zeros(n, n).scatter_(1, nearest[:, :k], 1.0)
-        common = (member[rows] @ member.T * member[rows]).sum() / (len(rows) * k * k)
-        found.append(math.log(max(common.item(), 1e-6)))
+        found.append(math.log(max(common[k - 1] / (len(rows) * k * k), 1e-6)))
     return np.array(found)

@@ -15,20 +15,20 @@ class ClassEstimate:
     n_new: int
     """Number of new classes, or of clusters where nothing is known."""
     interval: tuple[int, int] | None
-    """`calibrated` and `judges`: a range meant to hold the true number with the probability asked for, judging by the errors
-    made on known classes. `paper`: the range of the answers over the splits. None where no interval can be justified: with
-    fewer than 8 probe classes that form no families, and always for `silhouette`, which has no known classes to judge by."""
+    """`calibrated`: a range meant to hold the true number with the probability asked for, judging by the errors made on known
+    classes; None with fewer than 8 probe classes that form no families. `judges`: from below the smallest to above the largest
+    answer, by as much as they erred on photographs. `paper`: the range of the answers over the splits. None for `silhouette`."""
     curve: dict[str, list[float]]
-    """What was looked at, as lists of one length, ready to draw. `judges`: `k`, `silhouette` and `repeatability` (how far two
-    halves of the pile agree). `paper` and `silhouette`: `k`, `accuracy` (of the validation probes; absent for `silhouette`) and
-    `silhouette`, means over the splits, NaN where not looked at. `calibrated`: `k`, the `height` at which the tree falls apart
-    into k clusters, the `threshold` of the cut, and, where the size of the classes is read off the pile, the `belief` in each
-    number, relative to the likeliest."""
+    """What was looked at, as lists of one length, ready to draw. `judges`: `k`, `silhouette` and `gap` (how far the eigenvalues
+    of a graph of neighbours fall behind the k-th). `paper` and `silhouette`: `k`, `accuracy` (of the validation probes; absent
+    for `silhouette`) and `silhouette`, means over the splits, NaN where not looked at. `calibrated`: `k`, the `height` at which
+    the tree falls apart into k clusters, the `threshold` of the cut, and, where the size of the classes is read off the pile, the
+    `belief` in each number, relative to the likeliest."""
     method: Estimator
     """The estimator that answered, which is `silhouette` where there were too few probe classes."""
     answers: list[int] = field(default_factory=list)
     """The answer of each split; `calibrated`: with each group of known classes left out in turn; `judges`: of the silhouette,
-    of repeatability and, where at least 4 classes are known, of the tree."""
+    of the graph and, where at least 4 classes are known, of the tree."""
     note: str = ""
     """One sentence on what the interval is worth, or why there is none; empty where there is nothing to say."""
     second: int | None = None
