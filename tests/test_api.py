@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.base import clone, is_clusterer
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -267,6 +268,50 @@ def test_two_piles_of_arrays_or_image_sets_are_the_same_run(tmp_path: Path) -> N
     assert len(one.labels) == len(arrays.labels)
 
 
+def test_discover_takes_the_words_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, _ = pile()
+    recipe = tiny_recipe()
+    run = an.discover(
+        (X, y), out=tmp_path / "run", n_new=N_NEW, recipe=recipe, device="cpu", report=False, verbose=False,
+        pile="mixed", method="autonovel", backbone="resnet18", incremental=False, settings={"joint.epochs": 1},
+    )  # fmt: skip
+    asked = run.config["run"]["recipe"]
+    assert (asked["pile"], asked["method"], asked["model"]["backbone"]) == ("mixed", "autonovel", "resnet18")
+    assert asked["joint"]["epochs"] == 1
+    with pytest.raises(InputError, match="A recipe has no field 'joint.epoch' .did you mean joint.epochs"):
+        an.discover((X, y), out=tmp_path / "other", recipe=recipe, settings={"joint.epoch": 1})
+    with pytest.raises(InputError, match="pile"):
+        an.discover((X, y), out=tmp_path / "other", recipe=recipe, pile="none")
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_folder_may_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    X, y, _ = pile()
+    for row, (pixels, label) in enumerate(zip(X, y, strict=True)):
+        folder = tmp_path / (f"known/{label}" if label >= 0 else "pile")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.squeeze()).save(folder / f"{row}.png")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/discover").mkdir(parents=True)
+    (tmp_path / "runs/discover/mine.txt").touch()
+    settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "report": False}
+    first = an.discover("known", "pile", **settings)
+    assert first.path == Path("runs/discover-2")
+    assert "the run is kept in runs/discover-2" in capfd.readouterr().err
+    again = an.discover("known", "pile", verbose=False, **settings)
+    assert again.path == first.path
+    other = an.discover("known", "pile", seed=1, verbose=False, **settings)
+    assert other.path == Path("runs/discover-3")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_public_is_listed() -> None:
+    assert dir(an) == sorted([*an.__all__, "__version__"])
+    assert all(getattr(an, name) is not None for name in dir(an))
+
+
 def test_a_seed_out_of_an_array_is_the_same_seed(tmp_path: Path) -> None:
     X, y, _ = pile()
     settings = {"n_new": N_NEW, "recipe": tiny_recipe(), "device": "cpu", "report": False}
@@ -330,7 +375,7 @@ def test_loading_a_run_gives_what_discover_gave(tmp_path: Path) -> None:
     assert again.labels.tolist() == run.labels.tolist()
     assert again.features.shape[0] == (y == -1).sum()
     assert run.summary["acc_new"] == cluster_accuracy(truth[y == -1], run.labels)
-    assert "finished" in repr(again)
+    assert repr(again) == repr(run)
     with pytest.raises(InputError, match="no run in"):
         an.load(tmp_path)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from autonovel.api.discover import cluster, discover
+    from autonovel.api.discover import cluster, discover, estimate
     from autonovel.api.run import Run, load
     from autonovel.api.tune import tune
     from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
@@ -35,6 +35,7 @@ _HOMES = {
     "AutonovelWarning": "base.errors",
     "InputError": "base.errors",
     "TrainingError": "base.errors",
+    "estimate": "api.discover",
     "estimate_classes": "maths.count.estimate",
     "Recipe": "settings.recipe",
     "get_recipe": "settings.recipes",
@@ -53,6 +54,7 @@ __all__ = [
     "Truth",
     "cluster",
     "discover",
+    "estimate",
     "estimate_classes",
     "get_recipe",
     "load",
@@ -67,3 +69,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"autonovel.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

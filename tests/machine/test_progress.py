@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autonovel.machine.progress import Bars, Lines, Reporter, TimeLeft, make_reporter
+from autonovel.machine.progress import Bars, Lines, Notebook, Reporter, TimeLeft, make_reporter
 
 
-def lines_of(*calls: Sequence[object], pause: float = 0.0) -> list[str]:
+def lines_of(*calls: Sequence[object]) -> list[str]:
     """What Lines print when they are told this: (method, arguments ...)."""
     stream = io.StringIO()
-    reporter = Lines(stream, pause=pause)
+    reporter = Lines(stream)
     for method, *arguments in calls:
         getattr(reporter, str(method))(*arguments)
     return stream.getvalue().splitlines()
@@ -126,17 +127,48 @@ def test_a_counter_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> No
     assert "left" not in said[-1]
 
 
-def test_a_notebook_gets_fewer_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
+def test_a_notebook_has_one_bar_that_moves_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, shown, updated = [1000.0], [], []
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    stream = io.StringIO()
-    reporter = Lines(stream, pause=2.0)
-    reporter.start("joint", 10, 0)
-    for number in range(10):
-        clock[0] += 0.75
-        reporter.epoch(number, {}, 0.75)
-    shown = [line.split()[1] for line in stream.getvalue().splitlines()]
-    assert shown == ["1/10", "4/10", "7/10", "10/10"]  # and the last in any case
+
+    def display(what: str, display_id: bool) -> SimpleNamespace:
+        shown.append(what)
+        return SimpleNamespace(update=updated.append)
+
+    page = SimpleNamespace(HTML=lambda text: text, display=display)
+    monkeypatch.setitem(sys.modules, "IPython.display", page)  # type: ignore[arg-type]
+    reporter = Notebook()
+    reporter.plan([("joint", 4), ("features", 0)])
+    reporter.start("joint", 4, 0)
+    for number in range(4):
+        clock[0] += 3.0
+        reporter.epoch(number, {"<b>": 1.0}, 3.0)
+    reporter.finish()
+    assert len(shown) == 1
+    assert [re.search(r"joint \d/4", text)[0] for text in updated[:4]] == [f"joint {n}/4" for n in (1, 2, 3, 4)]
+    assert "0:06 left" in updated[1]
+    assert "&lt;b&gt; 1.0000" in updated[0]
+    assert updated[4] == ""
+    reporter.start("features", 0, 0)
+    assert "0/0" not in shown[1]
+
+
+def test_what_is_counted_moves_the_bar_where_it_takes_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, drawn = [1000.0], []
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    class Drawn(Bars):
+        def draw(self, *shown: object) -> None:
+            drawn.append(shown)
+
+    tell = Drawn().counter("reading images")
+    for done in range(1, 5):
+        clock[0] += 0.4
+        tell(done, 4)
+    assert [shown[:3] for shown in drawn] == [
+        ("reading images 2/4", 0.5, "0:01 left"),
+        ("reading images 3/4", 0.75, "0:00 left"),
+    ]
 
 
 # ---- the time left
@@ -230,7 +262,7 @@ def test_who_talks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(make_reporter(), Lines)
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
-    assert make_reporter()._pause > 0  # type: ignore[attr-defined]
+    assert isinstance(make_reporter(), Notebook)
     for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.setenv(name, "1")
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):

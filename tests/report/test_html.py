@@ -96,17 +96,21 @@ def test_the_picture_has_the_present_names_too(run: Run) -> None:
     assert (run.path / "clusters.png").read_bytes() != before
 
 
-def test_a_notebook_shows_the_picture_with_the_present_names(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[bytes] = []
-    display = SimpleNamespace(
-        HTML=lambda text: text.encode(), Image=lambda filename: Path(filename).read_bytes(), display=shown.append
-    )
+def test_a_notebook_shows_the_clusters_with_pictures_and_present_names(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    display = SimpleNamespace(HTML=str, display=shown.append)
     monkeypatch.setitem(sys.modules, "IPython.display", display)  # type: ignore[arg-type]
-    monkeypatch.setattr("autonovel.api.show._in_notebook", lambda: True)
-    before = draw_clusters(run).read_bytes()
+    monkeypatch.setattr("autonovel.api.show.in_notebook", lambda: True)
     run.show()
-    run.name(2, "heron").show()
-    assert (shown[1] == before, shown[3] == before) == (True, False)
+    run.name(2, "<heron>").show()
+    assert "&lt;heron&gt;" not in shown[0]
+    assert "&lt;heron&gt;" in shown[1]
+    assert shown[1].count("<tr>") == 1 + len(run.clusters)
+    assert shown[1].count("data:image/jpeg;base64,") > 3 * len(run.clusters)
+    assert run.headline in shown[1]
+    assert run._repr_html_() == shown[1]
 
 
 def test_the_map_holds_what_the_run_holds(run: Run) -> None:

@@ -296,6 +296,26 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[2].split() == ["1", "heron", "new", "2", "0.75"]
 
 
+def test_a_run_says_what_it_has_come_to(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", GROUPS)
+    assert run.headline == "8 of the 10 images are new, in 3 classes; 2 belong to classes you know"
+    assert repr(run) == f"Run('{run.path}': {run.headline})"
+    run.mark(1, "not a class").mark(0, "cat")
+    assert run.headline == "3 of the 10 images are new, in 1 class; 5 belong to classes you know; 2 are in no class"
+    assert make_run(tmp_path / "new", [0, 1, 1]).headline == "all 3 images are new, in 3 classes"
+    assert make_run(tmp_path / "none", [0, 1, 2], known=(), labelled=0).headline == "3 images in 3 clusters"
+    assert repr(Run(tmp_path / "nowhere")) == f"Run('{tmp_path / 'nowhere'}': empty)"
+    assert "empty" in Run(tmp_path / "nowhere")._repr_html_()
+
+
+def test_a_person_is_shown_her_own_verbs(tmp_path: Path) -> None:
+    listed = dir(make_run(tmp_path / "run", GROUPS))
+    assert {"name", "merge", "split", "move", "mark", "undo", "redo", "regroup", "predict", "export", "report"} <= set(
+        listed
+    )
+    assert not {"write_json", "claim", "append_metrics", "_keep", "read_tensors"} & set(listed)
+
+
 def test_opening_a_large_run_calls_few_functions_for_each_image(tmp_path: Path) -> None:
     n, calls = 20_000, [0]
     make_run(tmp_path / "run", np.random.default_rng(0).integers(-2, 40, n).tolist(), n_new=40)

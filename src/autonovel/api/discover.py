@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +25,34 @@ from autonovel.maths.count.result import ClassEstimate
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe
+from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe, with_fields
 from autonovel.settings.resolve import Facts, packaged_network, settle
+
+RUNS = Path("runs")
+"""Where runs are kept for which nobody names a folder."""
 
 
 def discover(
     labelled: Any = None,
     unlabelled: Any = None,
     *,
-    out: Path_,
+    out: Path_ | None = None,
     continue_from: Path_ | Run | None = None,
     n_new: int | str = "auto",
+    pile: str | None = None,
+    method: str | None = None,
+    backbone: str | None = None,
     recipe: str | Recipe | None = None,
     preset: str | None = None,
     incremental: bool | None = None,
+    settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str = "auto",
     truth: Truth | None = None,
     start_from: Path_ | None = None,
     cache: Path_ | None = None,
     report: bool = True,
-    verbose: bool = False,
+    verbose: bool = True,
     reporter: Reporter | None = None,
     world: World = ALONE,
 ) -> Run:
@@ -55,30 +63,37 @@ def discover(
             (images, labels) arrays, an ImageSet, a Hugging Face or torch dataset. None clusters without any labels.
         unlabelled: the images to sort, in any of these forms without labels. Left out, ``labelled`` is one pile in which
             some images have no label (or -1).
-        out: the run folder. The same call with the same folder continues where it stopped.
+        out: the run folder. The same call with the same folder continues where it stopped. Left out, it is the next free one
+            of runs/discover, runs/discover-2, ...; or the one of these that has the answer to the same question already.
         continue_from: a finished run whose clusters a person has named: the next round, in which these are known classes
             and everything else is sorted again, together with ``unlabelled``, further images, if there are any. Here
             ``labelled`` is left out; for a run on arrays it is all of its images again, in the same order.
         n_new: how many new classes there are; 'auto' estimates it.
+        pile: what the unlabelled images may hold: 'new' classes alone, 'mixed' (known classes too), or 'auto', decided from
+            the images. As the recipe says when left out, like the two that follow.
+        method: the whole method, such as 'features'; ``autonovel discover --help-all`` lists them.
+        backbone: the network, such as 'resnet18' or 'timm:NAME'; ``autonovel backbones`` lists those that are installed.
         recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.settings.recipe.Recipe`. Left out, it is
             'folder', or that of the run to continue from.
         preset: paper, reference or fast; paper, or that of the run to continue from, when left out.
         incremental: train a joint head for known and new classes; as the recipe says when left out.
+        settings: other fields of the recipe by name: ``{"joint.epochs": 50}``; ``autonovel recipes NAME`` shows all.
         seed: everything random depends on it.
         device: cpu, cuda or auto.
         truth: the true classes, for scoring alone.
         start_from: a finished run on the same images: its first stages are taken over, as far as their settings are the same.
         cache: folder for decoded images and features; the user's cache folder when left out.
         report: write clusters.png and report.html at the end.
-        verbose: show progress.
+        verbose: show progress; False is silent.
         reporter: sees the progress, in place of what ``verbose`` shows.
         world: the processes that work on this together, from :func:`autonovel.machine.processes.join`.
 
     Returns:
         The finished run.
     """
-    check_arguments(out=out, device=device, n_new=n_new, seed=seed)
+    check_arguments(out=out or _free_folders()[-1], device=device, n_new=n_new, seed=seed)
     seed = int(seed)  # one out of an array is another type, which no JSON file can hold
+    mode = Mode.of(device, world)
     shown = reporter if reporter is not None else make_reporter(verbose)
     remarks: dict[str, Any] = {}
     if continue_from is not None:
@@ -88,18 +103,23 @@ def discover(
         recipe = same_recipe(before, preset) if recipe is None else recipe
     else:
         given = given_of(labelled, unlabelled)
-    settings = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or "folder", preset or "paper")
-    if incremental is not None:
-        settings = replace(settings, joint=replace(settings.joint, incremental=incremental))
+    chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or "folder", preset or "paper")
+    named = {"pile": pile, "method": method, "model.backbone": backbone, "joint.incremental": incremental}
+    chosen = with_fields(
+        chosen, {name: value for name, value in named.items() if value is not None} | {**(settings or {})}
+    )
     number = None if n_new == "auto" else int(n_new)
-    mode, run = Mode.of(device, world), open_run(out, world)
-    asked = _asked(given, settings, number, seed, mode)
+    asked = _asked(given, chosen, number, seed, mode)
     if asked:
         remarks["asked"] = asked
+    if out is None:
+        out = world.from_first(lambda: _folder_for(asked))
+        shown.message(f"the run is kept in {out}")
+    run = open_run(out, world)
     if asked and run.finished and run.summary.get("asked") == asked:
         shown.message(finished_already(run))
     else:
-        pipeline = _pipeline(given, settings, number, seed, mode, cache, shown, remarks)
+        pipeline = _pipeline(given, chosen, number, seed, mode, cache, shown, remarks)
         source = None if start_from is None else world.from_first(lambda: load(start_from))
         pipeline.run(run, truth=truth, start_from=source)
     if world.first:
@@ -117,7 +137,7 @@ def estimate(
     seed: int = 0,
     device: str = "auto",
     cache: Path_ | None = None,
-    verbose: bool = False,
+    verbose: bool = True,
     reporter: Reporter | None = None,
     world: World = ALONE,
 ) -> ClassEstimate:
@@ -133,14 +153,41 @@ def estimate(
     return read_estimate(run)[0]
 
 
-def cluster(images: Any, k: int | str = "auto", *, out: Path_, recipe: str | Recipe = "folder", **options: Any) -> Run:
+def cluster(images: Any, k: int | str = "auto", *, recipe: str | Recipe = "folder", **options: Any) -> Run:
     """Sort images into k clusters without any labels: :func:`discover` with nothing known."""
-    return discover(None, images, out=out, n_new=k, recipe=recipe, **options)
+    return discover(None, images, n_new=k, recipe=recipe, **options)
 
 
 def given_of(labelled: Any, unlabelled: Any) -> ImageSet | Input:
     """The images: as they are where they were read before, otherwise opened and listed."""
     return labelled if isinstance(labelled, ImageSet) and unlabelled is None else open_input(labelled, unlabelled)
+
+
+def _free_folders() -> list[Path]:
+    """runs/discover, runs/discover-2, ... as far as they are there, and the first that is not."""
+    numbered = (RUNS / ("discover" if number == 1 else f"discover-{number}") for number in count(1))
+    folders = []
+    for folder in numbered:
+        folders.append(folder)
+        if not folder.exists():
+            break
+    return folders
+
+
+def _folder_for(asked: str) -> Path:
+    """The folder where nobody names one: that of a run which has answered the same question, otherwise a new one."""
+    *taken, free = _free_folders()
+    answered = (folder for folder in taken if asked and _answer_in(folder) == asked)
+    return next(answered, free)
+
+
+def _answer_in(folder: Path) -> str:
+    """The question that a run has answered; empty where there is none."""
+    run = Run(folder)
+    try:
+        return str(run.summary.get("asked", "")) if run.finished else ""
+    except InputError:  # a folder that something has happened to
+        return ""
 
 
 def _asked(given: ImageSet | Input, recipe: Recipe, n_new: int | None, seed: int, mode: Mode) -> str:
@@ -150,9 +197,11 @@ def _asked(given: ImageSet | Input, recipe: Recipe, n_new: int | None, seed: int
     return mode.world.from_first(lambda: hashlib.sha256(repr(asked).encode()).hexdigest()[:32] if files else "")
 
 
-def _next_round(before: Run, images: Any, more: Any, out: Path_, reporter: Reporter) -> tuple[ImageSet | Input, str]:
+def _next_round(
+    before: Run, images: Any, more: Any, out: Path_ | None, reporter: Reporter
+) -> tuple[ImageSet | Input, str]:
     """The images of a run as a person left them, and a sentence about what was taken, which is reported too."""
-    if Path(out).resolve() == before.path.resolve():
+    if out is not None and Path(out).resolve() == before.path.resolve():
         raise InputError(f"{before.path} is the run to continue from; give another folder as {option('out')}.")
     taken = next_round(before, more, images=images)
     reporter.message(taken.sentence)

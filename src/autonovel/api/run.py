@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 Path_ = str | os.PathLike[str]
 
+_INNER = re.compile(r"_[^_]|write_|read_|append_|forget_|(remove|claim|whole|file|state|edit|machine)$")
+"""Members that the package itself uses, and that a person does not look for."""
+
 
 class Run(Folder):
     """A run: its folder, what was found, and what a person makes of it.
@@ -25,6 +30,14 @@ class Run(Folder):
     >>> run.summary["n_new"], run.classes[run.labels[0]]            # doctest: +SKIP
     (5, 'new 2')
     """
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not _INNER.match(name)]
+
+    def _repr_html_(self) -> str:
+        from autonovel.api.show import as_html
+
+        return as_html(self) if self.finished else f"<p>{escape(repr(self))}</p>"
 
     def to_pandas(self) -> pandas.DataFrame:
         """The predictions as a pandas table."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING
 
-from autonovel.base.errors import InputError, TrainingError
+from autonovel.base.errors import InputError
 from autonovel.base.screen import say
+from autonovel.machine.progress import in_notebook
 from autonovel.runs.answers import Answer
 
 if TYPE_CHECKING:
     import pandas
 
     from autonovel.runs.folder import Folder
+
+MOST_CLUSTERS, EACH = 60, 8
+"""Clusters in a notebook, and images of each."""
 
 HEADER = ("cluster", "name", "kind", "images", "mean probability")
 
@@ -30,18 +32,11 @@ def as_table(run: Folder) -> pandas.DataFrame:
 
 
 def show(run: Folder) -> None:
-    """Show the clusters: the picture and the table in a notebook, the table in a terminal."""
-    if _in_notebook():
-        from IPython.display import HTML, Image, display
+    """Show the clusters: a table with pictures in a notebook, lines in a terminal."""
+    if in_notebook():
+        from IPython.display import HTML, display
 
         display(HTML(as_html(run)))
-        if run.has("clusters.png"):
-            if run.edits:
-                from autonovel.report.plots import draw_clusters
-
-                with suppress(TrainingError):  # a folder that cannot be written can still be looked at
-                    draw_clusters(run)
-            display(Image(filename=str(run.path / "clusters.png")))
     else:
         say(as_text(run))
 
@@ -69,15 +64,18 @@ def as_text(run: Folder) -> str:
 
 
 def as_html(run: Folder) -> str:
-    """The clusters as an HTML table."""
-    head = "".join(f"<th>{word}</th>" for word in HEADER)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(word)}</td>' for word in row)}</tr>" for row in rows(run))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    """The clusters as an HTML table, each with its most typical images."""
+    from autonovel.report.clusters import Pictures, shown_clusters
+    from autonovel.report.html import data_uri
 
-
-def _in_notebook() -> bool:
-    if "IPython" not in sys.modules:
-        return False
-    from IPython import get_ipython
-
-    return getattr(get_ipython(), "kernel", None) is not None
+    pictures, seen = Pictures(run), shown_clusters(run)
+    lines = []
+    for words, cluster in list(zip(rows(run), seen, strict=True))[:MOST_CLUSTERS]:
+        typical = [row for row in cluster.rows.tolist() if pictures.usable[row]][:EACH]
+        shown = "".join(f'<img src="{data_uri(p)}" alt="" width="56" height="56"> ' for p in pictures.many(typical))
+        cells = "".join(f"<td>{escape(word)}</td>" for word in words)
+        lines.append(f"<tr>{cells}<td>{shown}</td></tr>")
+    head = "".join(f"<th>{word}</th>" for word in (*HEADER, "typical images"))
+    more = f"<p>and {len(seen) - MOST_CLUSTERS:,} more clusters</p>" if len(seen) > MOST_CLUSTERS else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f"<p><b>{escape(run.headline)}</b> ({escape(str(run.path))})</p>{table}{more}"

@@ -42,7 +42,7 @@ def tune(
     seed: int = 0,
     device: str = "auto",
     cache: Path_ | None = None,
-    verbose: bool = False,
+    verbose: bool = True,
     reporter: Reporter | None = None,
 ) -> Tuned:
     """Compare settings of a recipe on known classes: hide the labels of some, discover them, and score the answer.
@@ -70,7 +70,7 @@ def tune(
         seed: everything random depends on it.
         device: cpu, cuda or auto.
         cache: folder for decoded images and features; the user's cache folder when left out.
-        verbose: show progress.
+        verbose: show progress; False is silent.
         reporter: sees the progress, in place of what ``verbose`` shows.
 
     Returns:

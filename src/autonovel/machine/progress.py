@@ -1,4 +1,4 @@
-"""Progress of the work: a bar on a terminal, plain lines elsewhere, always on stderr."""
+"""Progress of the work: a bar on a terminal and in a notebook, plain lines elsewhere; on stderr but in a notebook."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any, TextIO
 
 from autonovel.base.screen import printable, say
@@ -108,6 +109,11 @@ class TimeLeft:
         self.spent += seconds
 
     @property
+    def done(self) -> int:
+        """Epochs of the stage under way that are over."""
+        return self._done
+
+    @property
     def left(self) -> float:
         """Seconds until all stages are over."""
         name, epochs = self._stages[self._stage]
@@ -197,12 +203,11 @@ class Lines(_Talking):
 
     Args:
         stream: where to; stderr when left out.
-        pause: seconds between two lines at least, but for the last of each stage; 0 for every epoch.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, pause: float = 0.0) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__()
-        self._stream, self._pause, self._last = stream, pause, 0.0
+        self._stream, self._last = stream, 0.0
         self._stage, self._epochs, self._number = "", 0, 0
 
     def message(self, text: str) -> None:
@@ -225,15 +230,67 @@ class Lines(_Talking):
     def epoch(self, number: int, losses: Losses, seconds: float) -> None:
         """Print number, losses and time left."""
         super().epoch(number, losses, seconds)
-        self._number = done = number + 1
-        now = time.monotonic()
-        if done == self._epochs or now - self._last >= self._pause:
-            self._last = now
-            self.message(f"{self._stage} {done}/{self._epochs}  {_shown(losses)}  {seconds:.2f} s  {self._left}")
+        self._number, self._last = number + 1, time.monotonic()
+        self.message(f"{self._stage} {self._number}/{self._epochs}  {_shown(losses)}  {seconds:.2f} s  {self._left}")
 
 
-class Bars(_Talking):
-    """One progress bar over all stages, for terminals. It is there while a stage is under way."""
+class _Moving(_Talking):
+    """Common to the bars of a terminal and of a notebook: one bar over all stages, and one for what is counted before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._share, self._stage, self._epochs, self._losses = 0.0, "", 0, ""
+
+    def draw(self, text: str, share: float, left: str, losses: str) -> None:
+        """Show the bar like this."""
+        raise NotImplementedError
+
+    def start(self, stage: str, epochs: int, done: int) -> None:
+        """Show the bar."""
+        super().start(stage, epochs, done)
+        self._stage, self._epochs, self._losses = stage, epochs, ""
+        self.draw(self._where(done), self._share, "", "")
+
+    def epoch(self, number: int, losses: Losses, seconds: float) -> None:
+        """Move the bar."""
+        super().epoch(number, losses, seconds)
+        self._losses = _shown(losses)
+        self._move(number + 1)
+
+    def step(self, done: int, steps: int) -> None:
+        """Move the bar within an epoch."""
+        super().step(done, steps)
+        self._move(self._left.done)
+
+    def counter(self, what: str) -> Callable[[int, int], None]:
+        """A function that moves the bar; what takes less than half a second shows none."""
+        started = time.monotonic()
+
+        def tell(done: int, total: int) -> None:
+            spent = time.monotonic() - started
+            if spent > 0.5 and done < total:
+                self.draw(
+                    f"{what} {done:,}/{total:,}",
+                    done / total,
+                    f"{_clock(spent * (total - done) / max(1, done))} left",
+                    "",
+                )
+            elif done >= total:
+                self.finish()
+
+        return tell
+
+    def _move(self, done: int) -> None:
+        # a stage that turns out to be slower than was thought does not move the bar back
+        self._share = max(self._share, self._left.share)
+        self.draw(self._where(done), self._share, str(self._left), self._losses)
+
+    def _where(self, done: int) -> str:
+        return f"{self._stage} {done}/{self._epochs}" if self._epochs else self._stage
+
+
+class Bars(_Moving):
+    """One progress bar over all stages, for terminals. It is there while something is under way."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -249,47 +306,66 @@ class Bars(_Talking):
         ]
         self._progress: Any = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._progress.add_task("", total=1.0, left="", losses="", start=False)
-        self._share, self._stage, self._epochs = 0.0, "", 0
 
     def message(self, text: str) -> None:
         """Print the sentence above the bar."""
         self._progress.console.print(printable(text), highlight=False, markup=False)  # a path may hold [brackets]
 
-    def start(self, stage: str, epochs: int, done: int) -> None:
-        """Show the bar."""
-        super().start(stage, epochs, done)
-        self._stage, self._epochs = stage, epochs
-        self._progress.update(self._task, description=f"{stage} {done}/{epochs}", losses="")
+    def draw(self, text: str, share: float, left: str, losses: str) -> None:
+        """Show the bar, if it is not there yet."""
+        self._progress.update(self._task, description=text, completed=share, left=left, losses=losses)
         self._progress.start_task(self._task)
         self._progress.start()
-
-    def epoch(self, number: int, losses: Losses, seconds: float) -> None:
-        """Move the bar."""
-        super().epoch(number, losses, seconds)
-        self._move(description=f"{self._stage} {number + 1}/{self._epochs}", losses=_shown(losses))
-
-    def step(self, done: int, steps: int) -> None:
-        """Move the bar within an epoch."""
-        super().step(done, steps)
-        self._move()
-
-    def _move(self, **shown: str) -> None:
-        # a stage that turns out to be slower than was thought does not move the bar back
-        self._share = max(self._share, self._left.share)
-        self._progress.update(self._task, completed=self._share, left=str(self._left), **shown)
 
     def finish(self) -> None:
         """Take the bar away."""
         self._progress.stop()
 
 
+class Notebook(_Moving):
+    """One progress bar over all stages, in the output of a notebook's cell, with the sentences above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handle: Any = None
+        self._drawn = 0.0
+
+    def message(self, text: str) -> None:
+        """Print the sentence; the bar is shown again below it."""
+        self.finish()
+        say(text)
+
+    def draw(self, text: str, share: float, left: str, losses: str) -> None:
+        """Show the bar, or move the one that is there: a few times a second at most."""
+        from IPython.display import HTML, display
+
+        now = time.monotonic()
+        if self._handle is not None and now - self._drawn < 0.2:
+            return
+        self._drawn = now
+        words = escape("  ".join(part for part in (text, left, losses) if part))
+        bar = HTML(f'<progress value="{share:.4f}" max="1" style="width: 20em"></progress> {words}')
+        if self._handle is None:
+            self._handle = display(bar, display_id=True)
+        else:
+            self._handle.update(bar)
+
+    def finish(self) -> None:
+        """Take the bar away."""
+        if self._handle is not None:
+            from IPython.display import HTML
+
+            self._handle.update(HTML(""))
+            self._handle = None
+
+
 def make_reporter(verbose: bool = True) -> Reporter:
-    """A bar on a terminal, lines elsewhere, fewer of them in a notebook; of several processes only the first one talks."""
+    """A bar on a terminal and in a notebook, lines elsewhere; of several processes only the first one talks."""
     if not verbose or not launched().first:
         return Reporter()
-    if sys.stderr.isatty():
-        return Bars()
-    return Lines(pause=2.0 if in_notebook() else 0.0)
+    if in_notebook():
+        return Notebook()
+    return Bars() if sys.stderr.isatty() else Lines()
 
 
 def in_notebook() -> bool:

@@ -95,6 +95,7 @@ def describe_result(run: Folder, clusters: Sequence[Shown]) -> dict[str, Any]:
     if seconds:
         facts.append(("time", _duration(seconds)))
     return {
+        "headline": run.headline,
         "n_new": len(new),
         "found": run.kind_found(len(new)),
         "number": _about_number(run, summary, len(new)),

@@ -18,6 +18,7 @@ from autonovel.runs import answers, geometry, thumbnails
 from autonovel.runs.answers import Answer, ImageRecord, MachineAnswers
 from autonovel.runs.edits import States, edit
 from autonovel.runs.files import RunFiles, check_format, damaged, missing, no_run, unfinished
+from autonovel.runs.headline import headline
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
 from autonovel.runs.merging import read_merging, still_to_merge
 from autonovel.runs.state import Cluster, State, first_state
@@ -48,8 +49,14 @@ class Folder(RunFiles, Verbs):
         return run
 
     def __repr__(self) -> str:
-        state = "finished" if self.finished else "unfinished" if self.exists else "empty"
-        return f"{type(self).__name__}('{self.path}', {state})"
+        return f"{type(self).__name__}('{self.path}': {self.headline})"
+
+    @property
+    def headline(self) -> str:
+        """What it has come to, in a sentence: how many images are new, in how many classes."""
+        if not self.finished:
+            return "not finished" if self.exists else "empty"
+        return headline(self)
 
     def _keep(self, what: str, file: str, make: Callable[[], T]) -> T:
         """What was made of a file, made again when the file is another one."""
