@@ -19,7 +19,6 @@ from typing import Any
 
 import autonovel as an
 import autonovel.answers.further
-import autonovel.api.discover
 import autonovel.export
 import autonovel.maths.count.result
 import autonovel.pairs
@@ -40,7 +39,7 @@ API: dict[str, dict[str, Any]] = {
     "Whole jobs": {
         "autonovel.discover": an.discover,
         "autonovel.cluster": an.cluster,
-        "autonovel.api.discover.estimate": autonovel.api.discover.estimate,
+        "autonovel.estimate": an.estimate,
         "autonovel.tune": an.tune,
         "autonovel.load": an.load,
     },
