@@ -9,6 +9,7 @@ import numpy as np
 
 from autonovel.api.run import Run, load
 from autonovel.data.images import ImageSet, Source
+from autonovel.data.reading.workers import fingerprint
 from autonovel.runs.answers import Answer, ImageRecord
 from autonovel.runs.geometry import reduced
 from autonovel.settings.recipes import get_recipe, with_fields
@@ -36,8 +37,9 @@ def digits_run(path: Path, *, n: int = 300, sources: Path | None = None) -> Run:
 
         sources.mkdir(parents=True, exist_ok=True)
         for row, name in enumerate(names):
-            files.append(Source(str(sources / f"{row}.png"), name))
-            Image.fromarray(images[row, ..., 0]).resize((160, 160)).save(files[row].absolute)
+            file = sources / f"{row}.png"
+            Image.fromarray(images[row, ..., 0]).resize((160, 160)).save(file)
+            files.append(Source(str(file), name, f"{fingerprint(file.read_bytes()):014x}"))
     data = ImageSet(images, np.where(truth < 5, truth, -1), tuple(names), tuple("01234"), tuple(files))
     small = {"model.networks": 1, "model.width": 8, "joint.epochs": 6, "joint.swap.heads": 2}
     recipe = with_fields(get_recipe("digits", "fast"), small)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from autonovel.base.errors import InputError
 from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
@@ -36,10 +38,23 @@ class Export(Verb):
     private: bool = True
     """Make a new repository on the hub private."""
 
+    yes: bool = False
+    """Move files without asking; --how move says first out of which folders."""
+
     def do(self) -> None:
         """Write it."""
+        from autonovel.api.run import load
         from autonovel.export import export
-        from autonovel.runs.folder import load
+        from autonovel.export.folders import NotAgreed
 
-        options = {"format": self.format, "how": self.how, "overwrite": self.overwrite, "all": self.all}
-        say(export(load(self.run), self.to, **options, private=self.private))  # type: ignore[arg-type]
+        options: dict[str, Any] = {"format": self.format, "how": self.how, "overwrite": self.overwrite, "all": self.all}
+        run = load(self.run)
+        try:
+            say(export(run, self.to, **options, private=self.private, yes=self.yes))
+        except NotAgreed as question:
+            if not sys.stdin.isatty():
+                raise
+            say(f"{str(question).partition(';')[0]}. Move them? [y/N]")
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise InputError("Nothing was moved.") from None
+            say(export(run, self.to, **options, private=self.private, yes=True))

@@ -19,18 +19,20 @@ UNKNOWN = -1
 
 
 class Source(NamedTuple):
-    """The file that an image came from; both are empty for an image that came from no file.
+    """The file that an image came from; all is empty for an image that came from no file.
 
-    Both are text that every file and terminal takes: bytes of a name that are not UTF-8 appear as escapes like ``\\xff``.
+    Paths are text that every file and terminal takes: bytes of a name that are not UTF-8 appear as escapes like ``\\xff``.
 
     Attributes:
         absolute: the path of the file from the root of the file system.
         relative: its path below the folder that the user gave (for a table, below the folder of the table), or as it
             stood in a list of files.
+        digest: tells whether the file has changed since it was read; empty where nobody knows.
     """
 
     absolute: str
     relative: str
+    digest: str = ""
 
 
 NO_SOURCE = Source("", "")

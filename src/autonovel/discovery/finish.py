@@ -74,7 +74,7 @@ def _records(data: ImageSet) -> Iterator[ImageRecord]:
     for i, image in enumerate(data.ids):
         label = None if data.labels[i] < 0 else data.class_names[data.labels[i]]
         source = data.sources[i] if data.sources else NO_SOURCE
-        yield ImageRecord(image, source.absolute, source.relative, label)
+        yield ImageRecord(image, source.absolute, source.relative, label, source.digest)
 
 
 def finished_already(run: Run) -> str:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from autonovel.base.errors import InputError
 from autonovel.data.images import UNKNOWN, ImageSet, Source
 from autonovel.data.reading.inputs import Input, open_input
+from autonovel.data.reading.problems import as_path
 from autonovel.runs.folder import Run
 from autonovel.runs.state import standing
 from autonovel.runs.upgrade import upgraded_recipe
@@ -199,13 +200,13 @@ def _files(run: Run, taken: _Taken, more: Any, gone: set[str]) -> Input:
             f"The images of {run.path} did not come from files, so they cannot be read again; give them once more, in the "
             "same order, as the first argument of autonovel.discover() in Python."
         )
-    opened = open_input(([record.source for record in kept], taken.kept_labels), more, without=gone)
+    opened = open_input(([as_path(record.source) for record in kept], taken.kept_labels), more, without=gone)
     first, *others = opened.parts
     by_source = {record.source: record for record in kept}
     records = [by_source.get(source.absolute) for source in first.sources]
     ids = [own if record is None else record.image for own, record in zip(first.ids, records, strict=True)]
     sources = [
-        own if record is None else Source(own.absolute, record.path)
+        own if record is None else own._replace(relative=record.path)
         for own, record in zip(first.sources, records, strict=True)
     ]
     names = tuple(name for name in dict.fromkeys(map(str.strip, taken.class_names)) if name in set(first.labels))
@@ -239,7 +240,7 @@ def _again(run: Run, taken: _Taken, images: Any) -> ImageSet:
         )
     place = {name: number for number, name in enumerate(taken.class_names)}
     labels = np.array([UNKNOWN if label is None else place[label] for label in taken.labels], dtype=np.int64)
-    sources = tuple(Source(record.source, record.path) for record in run.images)
+    sources = tuple(Source(record.source, record.path, record.digest) for record in run.images)
     whole = ImageSet(
         again.images,
         np.where(taken.keep, labels, UNKNOWN),

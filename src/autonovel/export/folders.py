@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from autonovel.base.errors import AutonovelWarning, InputError, option
+from autonovel.base.errors import AutonovelWarning, InputError, listed, option
+from autonovel.data.reading.folder import starts_like_image
+from autonovel.data.reading.problems import as_path, printable
+from autonovel.data.reading.workers import fingerprint_of_file
 from autonovel.export.formats import Options, check_folder
 from autonovel.export.items import Item, items_of
 from autonovel.export.names import Namer, safe_name, shortened
@@ -25,8 +28,15 @@ if TYPE_CHECKING:
 
 LIST, LIST_FIELDS = "files.csv", ("file", "source", "image")
 PROBLEMS, PROBLEM_FIELDS = "problems.csv", ("image", "source", "problem")
+MOST_NAMED = 5
+"""Folders that a question lists at most."""
+
 PNG_BYTES = 20_000
 """About as much as the picture of a thumbnail takes."""
+
+
+class NotAgreed(InputError):  # noqa: N818, what happened is the better word
+    """Files of the user's would be moved, and nobody has said that they may be."""
 
 
 class Placed(NamedTuple):
@@ -63,10 +73,10 @@ def write_folders(run: Run, to: Path, options: Options) -> Path:
     """Write the folders, ``files.csv`` (which file came from where) and, where there are any, ``problems.csv``."""
     check_folder(run, to, options)
     items = items_of(run, all=options.all)
-    sources = {os.path.abspath(item.source) for item in items if item.source}  # some may lie in the target
+    sources = {os.path.abspath(item.file) for item in items if item.source}  # some may lie in the target
     spare = {line: os.path.abspath(to / line.file) not in sources and _is_spare(to, line) for line in _listed(to)}
     old, kept = [line for line in spare if spare[line]], [line for line in spare if not spare[line]]
-    plan, problems = _plan(run, items, to, {line.file for line in old})
+    plan, problems = _plan(run, items, to, {line.file for line in old}, options.how)
     problems = _explained(problems, kept)
     _check(plan, problems, to, options)
     to.mkdir(parents=True, exist_ok=True)
@@ -87,7 +97,7 @@ def write_folders(run: Run, to: Path, options: Options) -> Path:
     return to
 
 
-def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[list[Placed], list[Unplaceable]]:
+def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str], how: str) -> tuple[list[Placed], list[Unplaceable]]:
     """Where every image goes."""
     files = [entry.name for entry in to.iterdir() if not entry.is_dir()] if to.is_dir() else []
     folders = Namer([LIST, PROBLEMS, *files])
@@ -98,13 +108,33 @@ def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str]) -> tuple[lis
         size = _size(item)
         if item.source and size is None:
             problems.append(Unplaceable(item.image, item.source, "the file is missing or cannot be read"))
+        elif item.source and (why := _why_not(item, how)):
+            problems.append(Unplaceable(item.image, item.source, why))
         elif not item.source and not has_picture(run, item.row):
             problems.append(Unplaceable(item.image, "", "it came from no file, and the run has no thumbnail of it"))
         else:
             folder = folder_of[item.kind, item.name]
-            name = Path(item.source).name if item.source else shortened(safe_name(item.image), 100) + ".png"
+            name = printable(item.file.name) if item.source else shortened(safe_name(item.image), 100) + ".png"
             plan.append(Placed(f"{folder}/{namers[folder].give(name)}", item, size or 0))
     return plan, problems
+
+
+def _why_not(item: Item, how: str) -> str:
+    """Why a file is left where it is, although the run names it: the folder may be a stranger's, who can name any file."""
+    if how == "move":
+        if not item.digest:
+            return "the run does not know what was in the file, so it is not moved"
+        return "" if _is_unchanged(item) else "the file has changed since the run, so it is not moved"
+    try:
+        same_kind = starts_like_image(str(item.file))
+    except OSError:
+        same_kind = False
+    return "" if same_kind or _is_unchanged(item) else "the file has changed since the run and is no image now"
+
+
+def _is_unchanged(item: Item) -> bool:
+    mark = fingerprint_of_file(str(item.file))
+    return mark is not None and f"{mark:014x}" == item.digest
 
 
 def _is_spare(to: Path, line: Listed) -> bool:
@@ -116,7 +146,8 @@ def _is_spare(to: Path, line: Listed) -> bool:
     if file.is_symlink() or not line.source:
         return True
     try:
-        return filecmp.cmp(file, line.source, shallow=False) or _is_beginning(file, Path(line.source))
+        source = Path(as_path(line.source))
+        return filecmp.cmp(file, source, shallow=False) or _is_beginning(file, source)
     except OSError:  # the source is gone: the file was moved here, or is all that is left
         return False
 
@@ -152,7 +183,7 @@ def _names_in(path: Path, folder: str, old: set[str]) -> Iterator[str]:
 
 def _size(item: Item) -> int | None:
     """Bytes of the image's file; None where there is no file that can be read."""
-    source = Path(item.source)
+    source = item.file
     try:
         return source.stat().st_size if item.source and source.is_file() and os.access(source, os.R_OK) else None
     except OSError:
@@ -169,9 +200,9 @@ def _check(plan: Sequence[Placed], problems: Sequence[Unplaceable], to: Path, op
         )
     filed = [placed for placed in plan if placed.item.source]
     if options.how == "move":
-        _check_move([placed.item.source for placed in filed])
+        _check_move([placed.item.file for placed in filed], options)
     device = device_of(to)
-    other = [p for p in filed if os.stat(p.item.source).st_dev != device]
+    other = [p for p in filed if os.stat(p.item.file).st_dev != device]
     if options.how == "hardlink" and other:
         raise InputError(
             f"{to} is on another file system than {other[0].item.source}, where hard links cannot lead; "
@@ -187,7 +218,7 @@ def _check(plan: Sequence[Placed], problems: Sequence[Unplaceable], to: Path, op
         )
 
 
-def _check_move(sources: Sequence[str]) -> None:
+def _check_move(sources: Sequence[Path], options: Options) -> None:
     seen = set[str]()
     for source in sources:
         real = os.path.abspath(source)
@@ -196,9 +227,15 @@ def _check_move(sources: Sequence[str]) -> None:
                 f"{source} is the file of two images and can be moved only once; use {option('how', 'copy')}."
             )
         seen.add(real)
-    for folder in dict.fromkeys(os.path.dirname(source) for source in sources):
+    folders = list(dict.fromkeys(source.parent for source in sources))
+    for folder in folders:
         if not os.access(folder, os.W_OK):
             raise InputError(f"Files cannot be moved out of {folder}, which is read-only; use {option('how', 'copy')}.")
+    if not options.yes:
+        shown = listed([*folders[:MOST_NAMED], f"{len(folders) - MOST_NAMED:,} more"][: max(1, len(folders))])
+        raise NotAgreed(
+            f"{len(sources):,} files would be moved out of {shown}; add {option('yes', True)} if that is what you want."
+        )
 
 
 def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list[Unplaceable]:
@@ -211,7 +248,7 @@ def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list
         target, item = to / placed.file, placed.item
         try:
             if item.source:
-                PLACE[options.how](Path(item.source), target)
+                PLACE[options.how](item.file, target)
             else:
                 write_picture(run, item.row, target)
         except OSError as error:

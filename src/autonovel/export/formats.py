@@ -58,12 +58,14 @@ class Options:
         overwrite: replace what an earlier export left in the target.
         all: the labelled images too, not only those that were sorted.
         private: whether a repository that is made on the hub is private.
+        yes: whether somebody has agreed that files are moved.
     """
 
     how: str = "copy"
     overwrite: bool = False
     all: bool = False
     private: bool = True
+    yes: bool = False
 
 
 def export(
@@ -75,6 +77,7 @@ def export(
     overwrite: bool = False,
     all: bool = False,
     private: bool = True,
+    yes: bool = False,
 ) -> Path | str:
     """Hand the result of a run, with a person's names and corrections, to other tools.
 
@@ -86,6 +89,7 @@ def export(
         overwrite: replace what an earlier export left there; files that no export wrote are left alone.
         all: the labelled images too (for the formats that list images).
         private: whether a repository that is made on the hub is private.
+        yes: files may be moved; without it, ``how="move"`` only says out of which folders they would be.
 
     Returns:
         The folder or file that was written; for ``hub``, the address of the repository.
@@ -102,7 +106,7 @@ def export(
     module, _, function = FORMATS[format].writer.partition(".")
     write = getattr(import_module(f"autonovel.export.{module}"), function)
     try:
-        written: Path | str = write(run, target, Options(how, overwrite, all, private))
+        written: Path | str = write(run, target, Options(how, overwrite, all, private, yes))
     except OSError as error:
         raise TrainingError(cannot_be_written(error.filename or target, error)) from error
     return written

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from autonovel.base.errors import InputError, option
+from autonovel.data.reading.problems import as_path
 from autonovel.runs.state import Kind
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class Item(NamedTuple):
         probability: how sure the machine was of its own answer; None for a labelled image.
         unlike: whether it is unlike anything seen.
         row: its row in images.csv; -1 where the run has none.
+        digest: tells whether its file has changed since the run; empty where nobody knows.
     """
 
     image: str
@@ -35,6 +38,12 @@ class Item(NamedTuple):
     probability: float | None
     unlike: bool
     row: int
+    digest: str = ""
+
+    @property
+    def file(self) -> Path:
+        """Its file, by the exact bytes of its name."""
+        return Path(as_path(self.source))
 
     @property
     def labelled(self) -> bool:
@@ -63,15 +72,18 @@ def items_of(run: Run, *, all: bool = False) -> list[Item]:
             p.probability,
             bool(unlike),
             row,
+            records[row].digest,
         )
         for row, p, unlike in zip(run.unlabelled.tolist(), run.predictions, run.unlike, strict=True)
     }
     if not all:
         return list(found.values())
     return [
-        found[row] if r.label is None else Item(r.image, r.source, r.path or r.image, r.label, "known", None, None, False, row)
+        found[row]
+        if r.label is None
+        else Item(r.image, r.source, r.path or r.image, r.label, "known", None, None, False, row, r.digest)
         for row, r in enumerate(records)
-    ]  # fmt: skip
+    ]
 
 
 def classes_of(run: Run, items: list[Item]) -> list[tuple[str, Kind]]:

@@ -11,6 +11,8 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from autonovel.base.errors import InputError
+from autonovel.data.reading.decode import FORMATS
+from autonovel.data.reading.problems import printable
 from autonovel.export.formats import Options, check_file, check_folder
 from autonovel.export.items import Item, classes_of, items_of
 from autonovel.export.names import Namer, safe_name
@@ -43,17 +45,19 @@ def write_coco(run: Run, to: Path, options: Options) -> Path:
 
 
 def _coco_image(number: int, item: Item) -> dict[str, Any]:
-    return {"id": number, "file_name": item.path, "source": item.source} | _measured(item.source)
+    return {"id": number, "file_name": item.path, "source": item.source} | _measured(item)
 
 
-def _measured(source: str) -> dict[str, int]:
+def _measured(item: Item) -> dict[str, int]:
     """Width and height from the head of the file; nothing where it cannot be read."""
     from PIL import Image
 
     try:
-        with Image.open(source) as image:
+        if not item.source or not item.file.is_file():  # a pipe would never end
+            return {}
+        with Image.open(item.file, formats=FORMATS) as image:
             return {"width": image.width, "height": image.height}
-    except (OSError, ValueError, Image.DecompressionBombError):
+    except Exception:  # whatever is wrong with a stranger's file
         return {}
 
 
@@ -69,7 +73,7 @@ def write_fiftyone(run: Run, to: Path, options: Options) -> Path:
         "labels": {key: _fiftyone_label(item) for key, item in zip(ids, items, strict=True)},
     }
     files = RunFiles(to)
-    files.write_json("data.json", dict(zip(ids, map(str, where), strict=True)))
+    files.write_json("data.json", dict(zip(ids, map(printable, where), strict=True)))
     files.write_json("labels.json", content)
     return to
 
@@ -97,14 +101,14 @@ def write_label_studio(run: Run, to: Path, options: Options) -> Path:
             encoding="utf-8",
         )
     with files.whole("README.txt") as path:
-        path.write_text(_how_to_serve(root), encoding="utf-8")
+        path.write_text(_how_to_serve(printable(root)), encoding="utf-8")
     return to
 
 
 def _task(item: Item, path: str) -> dict[str, Any]:
     result = {"from_name": "class", "to_name": "image", "type": "choices", "value": {"choices": [item.name]}}
     data = {
-        "image": f"/data/local-files/?d={quote(Path(path).as_posix())}",
+        "image": f"/data/local-files/?d={quote(os.fsencode(Path(path).as_posix()))}",
         "id": item.image,
         "cluster": item.cluster,
         "unlike": item.unlike,
@@ -139,7 +143,7 @@ def _files_of(run: Run, items: Sequence[Item], to: Path) -> list[Path]:
             )
     namer, folder = Namer(), to.absolute() / "images"
     (folder if pictures else to).mkdir(parents=True, exist_ok=True)
-    found = [Path(i.source) if i.source else folder / namer.give(safe_name(i.image, 100) + ".png") for i in items]
+    found = [i.file if i.source else folder / namer.give(safe_name(i.image, 100) + ".png") for i in items]
     for item, file in sorted(zip(items, found, strict=True), key=lambda pair: sheet_of(run, pair[0])):
         if not item.source:
             write_picture(run, item.row, file)

@@ -15,7 +15,7 @@ import importlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +75,10 @@ def build_backbone(settings: Model, *, channels: int, size: int, weights: bool =
         size: side of the images in pixels.
         weights: whether to load the weights of a pre-trained network; without, the caller loads others into it.
     """
+    if not weights and Path(settings.backbone).suffix == ".safetensors":  # no run says so of itself
+        raise InputError(
+            f"A network made from {settings.backbone} cannot be rebuilt from its name; the file that says so is damaged."
+        )
     built = _builder(settings.backbone)(_Wanted(settings, channels, size, weights))
     return built if weights else replace(built, identity="")
 
@@ -191,7 +195,7 @@ def _timm(wanted: _Wanted) -> Backbone:
     def create(**more: bool) -> Any:
         return timm.create_model(name, pretrained=wanted.weights, num_classes=0, **more)
 
-    with _loading(full_name):
+    with _loading(full_name, fetch=wanted.weights):
         try:  # many transformers then take images of any size: they interpolate their position embedding
             network = create(dynamic_img_size=True)
         except TypeError:
@@ -217,15 +221,16 @@ def _hf(wanted: _Wanted) -> Backbone:
     full_name: str = wanted.settings.backbone
     name = full_name.partition(":")[2]
     transformers = _library("transformers", full_name)
-    with _loading(full_name):
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    with _loading(full_name, fetch=wanted.weights):
+        here = {"local_files_only": not wanted.weights}
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **here)
         if wanted.weights:  # weights_only: also a checkpoint that is not a .safetensors file runs no code of its own
             whole = transformers.AutoModel.from_pretrained(
                 name, config=config, trust_remote_code=False, weights_only=True
             )
         else:
             whole = transformers.AutoModel.from_config(config, trust_remote_code=False)
-        statistics, side = _preparation(name, config)
+        statistics, side = _preparation(name, config, **here)
     tower = getattr(whole, "vision_model", whole).float()  # of a model with a text tower, the other one
     fit = Fit(0 if hasattr(tower.config, "hidden_sizes") else side)  # stages of convolutions take any size
     blocks, n_features = in_blocks(Foreign(tower, _read_tower, fit))
@@ -243,11 +248,11 @@ def _read_tower(network: nn.Module, x: Tensor) -> Tensor:
     return pooled
 
 
-def _preparation(name: str, config: Any) -> tuple[Statistics, int]:
+def _preparation(name: str, config: Any, **here: bool) -> tuple[Statistics, int]:
     """Normalisation and size of the images that a model of the Hub was trained on."""
     base = importlib.import_module("transformers.image_processing_base")
     try:
-        known = base.ImageProcessingMixin.get_image_processor_dict(name)[0]
+        known = base.ImageProcessingMixin.get_image_processor_dict(name, **here)[0]
     except OSError:  # some models come without
         known = {}
     size = known.get("crop_size") or known.get("size") or getattr(config, "image_size", 224)
@@ -285,17 +290,39 @@ def _library(module: str, wanted: str) -> Any:
 
 
 @contextmanager
-def _loading(name: str) -> Iterator[None]:
-    """Say in one sentence what kept a library from loading a network; they raise errors of many kinds."""
+def _loading(name: str, *, fetch: bool) -> Iterator[None]:
+    """Say in one sentence what kept a library from loading a network; they raise errors of many kinds.
+
+    Nothing is fetched for a network whose weights are there already: it was a file that named it, maybe a stranger's.
+    """
     try:
-        yield
+        with nullcontext() if fetch else _offline():
+            yield
     except InputError:
         raise
     except Exception as error:
         reason = next(iter(str(error).strip().splitlines()), "").split(". ")[0] or type(error).__name__
-        raise InputError(
-            f"{name} could not be loaded ({reason.rstrip('.')}); check the name and that its weights can be downloaded here."
-        ) from error
+        what = (
+            "check the name and that its weights can be downloaded here"
+            if fetch
+            else "a file of the run names it and it is not fetched for that, but it would be for --model.backbone"
+        )
+        raise InputError(f"{name} could not be loaded ({reason.rstrip('.')}); {what}.") from error
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """The Hub's library uses what lies on this machine, and nothing else."""
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        yield
+        return
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 # ---- files

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from autonovel.base.errors import InputError
 from autonovel.data.reading.decode import FORMATS, MOST_PIXELS
+from autonovel.data.reading.problems import as_path
 from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
 from autonovel.runs.folder import Folder
 from autonovel.runs.state import standing
@@ -225,7 +226,7 @@ class Session:
         if not len(self._sources):
             raise KeyError(row)
         where = int(self._sources[row])
-        large = _from_file(self.run.images[where].source)
+        large = _from_file(as_path(self.run.images[where].source))
         if large is not None:
             return large
         thumbnails = self.run.thumbnails

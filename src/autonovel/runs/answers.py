@@ -13,7 +13,7 @@ from autonovel.runs.files import RunFiles, damaged
 from autonovel.runs.summary import read_summary
 
 PREDICTION_FIELDS = ("image", "cluster", "name", "probability", "known")
-IMAGE_FIELDS = ("image", "source", "path", "label")
+IMAGE_FIELDS = ("image", "source", "path", "label", "digest")
 
 
 class Answer(NamedTuple):
@@ -44,12 +44,14 @@ class ImageRecord(NamedTuple):
         source: the absolute path of its file, empty where it came from none.
         path: the same relative to the folder or table that was given.
         label: its known class, None for an unlabelled image.
+        digest: tells whether the file has changed since it was read; empty where nobody knows.
     """
 
     image: str
     source: str
     path: str
     label: str | None
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,14 @@ def read_images(run: RunFiles) -> list[ImageRecord]:
         return []
     columns = run.read_columns("images.csv", IMAGE_FIELDS)
     return [
-        ImageRecord(image, source, path, label or None) for image, source, path, label in zip(*columns, strict=True)
+        ImageRecord(image, source, path, label or None, digest)
+        for image, source, path, label, digest in zip(*columns, strict=True)
     ]
 
 
 def write_images(run: RunFiles, images: Iterable[ImageRecord]) -> None:
     """Write images.csv, all images in data-set order."""
-    run.write_rows("images.csv", IMAGE_FIELDS, ((i.image, i.source, i.path, i.label or "") for i in images))
+    run.write_rows("images.csv", IMAGE_FIELDS, ((i.image, i.source, i.path, i.label or "", i.digest) for i in images))
 
 
 def read_unlike(run: RunFiles, answers: MachineAnswers) -> npt.NDArray[np.bool_]:

@@ -296,3 +296,34 @@ def test_a_script_without_a_main_guard_may_use_workers(photos, tmp_path):
     )
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
     assert run.stdout.split() == ["started", "18"], run.stderr
+
+
+def test_a_row_of_pixels_that_has_rotted_is_decoded_again(photos, decodings):
+    good = load(photos).images.images.copy()
+    path = the_file(photos)
+    content = bytearray(path.read_bytes())
+    for row in range(18):
+        rotted = bytearray(content)
+        rotted[HEAD + row * 16 * 16 * 3 + 7] ^= 1
+        path.write_bytes(rotted)
+        assert open_cache(path) is None
+    path.write_bytes(rotted)
+    np.testing.assert_array_equal(load(photos).images.images, good)
+    assert len(decodings) == 36
+
+
+def test_content_that_changed_under_the_same_name_size_and_time_is_read_again(photos, decodings):
+    file = photos / "pile" / "0.jpg"
+    file.write_bytes(encoded("BMP", picture(40, 30, seed=998)))  # all of one size
+    before = load(photos).images
+    status = file.stat()
+    for replaced in (False, True):
+        if replaced:
+            file.unlink()
+        file.write_bytes(encoded("BMP", picture(40, 30, seed=999 + replaced)))
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert (file.stat().st_size, file.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+        count = len(decodings)
+        after = load(photos).images
+        assert len(decodings) > count
+        assert (after.images != before.images).any()

@@ -34,8 +34,8 @@ class Files:
     Attributes:
         paths: where each file is.
         labels: the name of its class; None where it has none.
-        stamps: int64 (n, 4): size in bytes, time of change in ns, device and inode; the last two tell one file under
-            two names from two files.
+        stamps: int64 (n, 4): size in bytes, a number for the times of change, device and inode; the last two tell one file
+            under two names from two files.
         problems: what was found that cannot be one of the images.
         root: the folder that the user gave, or that of the table; None for a list of files.
     """
@@ -52,6 +52,11 @@ class Files:
             return tuple(Source(printable(_absolute(path)), printable(path)) for path in self.paths)
         root = os.path.abspath(self.root)
         return tuple(_source(path, root, os.path.join(root, "")) for path in self.paths)
+
+
+def _changed(status: os.stat_result) -> int:
+    """A number that differs once the content has: a program may set the time of change back, but not that of the entry."""
+    return (status.st_mtime_ns ^ (status.st_ctime_ns << 1) ^ (status.st_ino * 0x9E3779B97F4A7C15)) & (2**63 - 1)
 
 
 def _absolute(path: str) -> str:
@@ -91,7 +96,7 @@ class _Collector:
             self.files.labels.append(label)
             # Inodes and devices use all 64 bits on some systems.
             inode, device = status.st_ino & (2**63 - 1), status.st_dev & (2**63 - 1)
-            self._stamps.extend((status.st_size, status.st_mtime_ns, device, inode))
+            self._stamps.extend((status.st_size, _changed(status), device, inode))
 
     def problem(self, path: str, reason: str, *, counts: bool = True) -> None:
         self.files.problems.append(Problem(printable(path), reason, counts=counts))
@@ -191,7 +196,7 @@ def _walk(root: str, label: str | None, collector: _Collector, visited: _Visited
             continue
         for entry in files:
             try:
-                if _promises_image(entry.name) or not entry.is_file() or _starts_like_image(entry.path):
+                if _promises_image(entry.name) or not entry.is_file() or starts_like_image(entry.path):
                     collector.add(entry.path, label, entry.stat())
                 else:
                     collector.problem(entry.path, "not an image", counts=False)
@@ -235,7 +240,7 @@ def _promises_image(name: str) -> bool:
     return name[name.rfind(".") :].lower() in IMAGE_SUFFIXES
 
 
-def _starts_like_image(path: str) -> bool:
+def starts_like_image(path: str) -> bool:
     """Whether a file without the name of an image is one all the same."""
     with open(path, "rb") as file:
         return file.read(8).startswith(_MAGIC)

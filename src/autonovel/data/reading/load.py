@@ -62,6 +62,10 @@ def load_parts(
         problems += as_problems(index, ids)
         notes += [note] if note else []
         kept = index.kept.tolist()
+        marks = index.fingerprints.tolist()
+        sources = [
+            s._replace(digest=f"{mark:014x}") if s.absolute else s for s, mark in zip(sources, marks, strict=True)
+        ]
         ids, labels, sources = list(compress(ids, kept)), list(compress(labels, kept)), list(compress(sources, kept))
     if not ids:
         raise nothing_usable(parts, problems)

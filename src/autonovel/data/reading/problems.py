@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -32,9 +33,30 @@ class Problem:
 
 
 def printable(path: str | os.PathLike[str]) -> str:
-    """A path as text that any file or terminal can hold: bytes that are not UTF-8 become escapes like ``\\xff``."""
+    r"""A path as text that any file or terminal can hold: bytes that are not UTF-8 become escapes like ``\xff``.
+
+    A name that holds such an escape as text keeps apart from it: its backslash is escaped too. :func:`as_path` turns it back.
+
+    >>> printable("caf\udce9.jpg"), printable("café.jpg"), printable(r"caf\xe9.jpg")
+    ('caf\\xe9.jpg', 'café.jpg', 'caf\\x5cxe9.jpg')
+    """
     text = os.fspath(path)
+    if os.name == "posix" and "\\x" in text:  # elsewhere a backslash divides folders
+        text = _ESCAPED.sub(r"\\x5c\1", text)
     return text if text.isascii() else os.fsencode(text).decode("utf-8", "backslashreplace")
+
+
+def as_path(text: str) -> str:
+    """The path that :func:`printable` made this text of."""
+    if os.name != "posix" or "\\x" not in text:
+        return text
+    return os.fsdecode(
+        _ESCAPED_BYTE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "surrogateescape"))
+    )
+
+
+_ESCAPED = re.compile(r"\\(x[0-9a-f]{2})")
+_ESCAPED_BYTE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 PROBLEM_FIELDS = ("path", "reason", "left_out")

@@ -16,6 +16,7 @@ import shutil
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -31,9 +32,11 @@ from autonovel.data.reading.workers import PixelFile
 HEAD = 4096
 """Pixels start here, on a page of their own."""
 
-_MAGIC = b"autonovel images 1\n"
+_MAGIC = b"autonovel images 2\n"
 _TAIL = struct.Struct("<19sQ16s")
-_SPOTS = 32
+_LOOKED_AT = 64 * 2**20
+"""Bytes of pixels that are compared with their checksums when a file is opened; of a larger one, rows evenly taken."""
+
 _UNUSED_DAYS = 30
 _HELD_BYTES = 256 * 2**20
 
@@ -107,11 +110,9 @@ class Builder:
             if len(kept) != len(index.kept):
                 _close_gaps(file, kept, row_bytes)
             file.truncate(HEAD + len(kept) * row_bytes)
-            spots = {}
-            for row in _spot_rows(len(kept)):
-                file.seek(HEAD + row * row_bytes)
-                spots[row] = zlib.crc32(file.read(row_bytes))
-            content = _pack(index, spots)
+            file.seek(HEAD)
+            checksums = np.array([zlib.crc32(file.read(row_bytes)) for _ in kept], np.uint32)
+            content = _pack(index, checksums)
             file.seek(0, os.SEEK_END)
             file.write(content)
             file.write(_TAIL.pack(_MAGIC, len(content), _checksum(content)))
@@ -141,14 +142,16 @@ def open_cache(path: Path) -> tuple[Pixels, Index] | None:
             content = file.read(length)
             if _checksum(content) != checksum:
                 return None
-            index, spots = _unpack(content)
+            index, checksums = _unpack(content)
             row_bytes = index.form.n_bytes
             n_rows = int(index.kept.sum())
             if end_of_pixels != HEAD + n_rows * row_bytes:
                 return None
-            for row, expected in spots.items():
+            if len(checksums) != n_rows:
+                return None
+            for row in _looked_at(n_rows, row_bytes):
                 file.seek(HEAD + row * row_bytes)
-                if zlib.crc32(file.read(row_bytes)) != expected:
+                if zlib.crc32(file.read(row_bytes)) != checksums[row]:
                     return None
         with contextlib.suppress(OSError):  # not allowed for another user's file, which may be read all the same
             os.utime(path)  # marks it as used today
@@ -192,11 +195,13 @@ def _close_gaps(file: BinaryIO, kept: npt.NDArray[np.int64], row_bytes: int) -> 
             file.write(content)
 
 
-def _spot_rows(n_rows: int) -> list[int]:
-    return sorted({int(row) for row in np.linspace(0, n_rows - 1, _SPOTS)}) if n_rows else []
+def _looked_at(n_rows: int, row_bytes: int) -> Sequence[int]:
+    """The rows that are compared with their checksums."""
+    most = max(1, _LOOKED_AT // row_bytes)
+    return range(n_rows) if n_rows <= most else np.linspace(0, n_rows - 1, most).astype(np.int64).tolist()
 
 
-def _pack(index: Index, spots: dict[int, int]) -> bytes:
+def _pack(index: Index, checksums: npt.NDArray[np.uint32]) -> bytes:
     names = "\0".join(index.names).encode("utf-8", "surrogateescape")
     head = {
         "size": index.form.size,
@@ -205,13 +210,17 @@ def _pack(index: Index, spots: dict[int, int]) -> bytes:
         "n": len(index.names),
         "names_bytes": len(names),
         "remarks": index.remarks,
-        "spots": spots,
     }
-    arrays = [index.stamps.astype("<i8"), index.kept.astype("u1"), index.fingerprints.astype("<i8")]
+    arrays = [
+        index.stamps.astype("<i8"),
+        index.kept.astype("u1"),
+        index.fingerprints.astype("<i8"),
+        checksums.astype("<u4"),
+    ]
     return b"".join([json.dumps(head).encode(), b"\n", names, *(array.tobytes() for array in arrays)])
 
 
-def _unpack(content: bytes) -> tuple[Index, dict[int, int]]:
+def _unpack(content: bytes) -> tuple[Index, npt.NDArray[np.uint32]]:
     first, _, rest = content.partition(b"\n")
     head = json.loads(first)
     n, end = head["n"], head["names_bytes"]
@@ -221,8 +230,8 @@ def _unpack(content: bytes) -> tuple[Index, dict[int, int]]:
     fingerprints = np.frombuffer(rest, "<i8", n, end + 17 * n).astype(np.int64)
     remarks = [(int(p), str(reason), bool(out), bool(counts)) for p, reason, out, counts in head["remarks"]]
     form = Form(head["size"], head["channels"])
-    spots = {int(row): value for row, value in head["spots"].items()}
-    return Index(form, head["key"], names, stamps, kept, fingerprints, remarks), spots
+    checksums = np.frombuffer(rest, "<u4", int(kept.sum()), end + 25 * n).astype(np.uint32)
+    return Index(form, head["key"], names, stamps, kept, fingerprints, remarks), checksums
 
 
 def _checksum(content: bytes) -> bytes:
@@ -247,4 +256,4 @@ def _remove_unused(path: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(_MAGIC)).startswith(b"autonovel images ")
