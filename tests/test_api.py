@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 import autonovel as an
 from autonovel.base.errors import InputError
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.joint import SwapSettings
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from tests.small_data import class_images
 
@@ -29,7 +30,12 @@ def tiny_recipe(objective: str = "swap") -> Recipe:
     """A recipe of the real shape that takes a moment."""
     base = get_recipe("digits", "fast")
     joint = replace(
-        base.joint, objective=objective, epochs=2, batch=40, warmup=0, swap=Swap(heads=2, hidden=16, projection=8)
+        base.joint,
+        objective=objective,
+        epochs=2,
+        batch=40,
+        warmup=0,
+        swap=SwapSettings(heads=2, hidden=16, projection=8),
     )
     return replace(
         base,

@@ -21,7 +21,8 @@ from autonovel.discovery.probes import plan_probes
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.models.net import build
-from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.joint import SwapSettings
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.training.engine import train
 from tests.tiny import joint_method, known_classes
@@ -37,7 +38,7 @@ def quick(recipe: Recipe, **joint: object) -> Recipe:
         model=replace(recipe.model, width=4),
         pretrain=replace(recipe.pretrain, epochs=1, batch=32),
         supervised=replace(recipe.supervised, epochs=2, batch=32),
-        joint=replace(recipe.joint, epochs=2, batch=32, swap=Swap(heads=2, hidden=16, projection=8), **joint),
+        joint=replace(recipe.joint, epochs=2, batch=32, swap=SwapSettings(heads=2, hidden=16, projection=8), **joint),
     )
 
 

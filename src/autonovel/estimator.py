@@ -20,7 +20,10 @@ from autonovel.data.images import ImageSet, says_a_class
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import Scores
+from autonovel.settings.fields import owner
 from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import get_recipe
+from autonovel.settings.resolve import Asked
 
 
 class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -77,9 +80,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 data,
                 out=self.out if self.out is not None else Path(folder) / "run",
                 n_new=self.n_new,
-                recipe=self.recipe,
-                preset=self.preset,
-                incremental=True,
+                recipe=_asked(self.recipe, self.preset),
                 seed=self.seed,
                 device=self.device,
                 verbose=self.verbose,
@@ -132,6 +133,12 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         if images.images.shape[1:] != self._shape:
             raise InputError(f"The images have shape {images.images.shape[1:]}; the model was fitted on {self._shape}.")
         return self._trained.answer(images)
+
+
+def _asked(recipe: str | Recipe, preset: str) -> Asked:
+    """The recipe, with a head for known and new classes together where its method can be told to have one."""
+    asked = Asked.of(get_recipe(recipe, preset) if isinstance(recipe, str) else recipe)
+    return asked if owner(asked.get(), "incremental") else asked.with_values({"incremental": True})
 
 
 def _class_labels(y: npt.NDArray[Any], names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:

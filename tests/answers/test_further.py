@@ -27,7 +27,8 @@ from autonovel.runs.answers import Answer, MachineAnswers
 from autonovel.runs.classes import parts_of
 from autonovel.runs.edits import replay
 from autonovel.runs.state import first_state
-from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.joint import SwapSettings
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import packaged_network
 from tests.small_data import class_images
@@ -46,7 +47,12 @@ def trained_recipe() -> Recipe:
         pretrain=replace(base.pretrain, method="none"),
         supervised=replace(base.supervised, epochs=16, batch=16, lr=0.05),
         joint=replace(
-            base.joint, objective="swap", epochs=16, batch=32, lr=0.05, swap=Swap(heads=1, hidden=16, projection=8)
+            base.joint,
+            objective="swap",
+            epochs=16,
+            batch=32,
+            lr=0.05,
+            swap=SwapSettings(heads=1, hidden=16, projection=8),
         ),
     )
 

@@ -45,9 +45,10 @@ def test_help_all_shows_every_field_of_the_recipe_by_stage(call: Call) -> None:
     lines = call("discover", "--help-all").stdout.splitlines()
     shown = {line.split()[0].replace("[no-]", "") for line in lines if line.startswith("  --")}
     kind = _verb("discover")
-    assert shown == {flag.name for flag in _flags(kind, Recipe()) if not flag.positional}
-    for flag in ("--joint.epochs", "--joint.swap.heads", "--model.width", "--unverified", "--start-from"):
+    assert shown == {flag.name for flag in _flags(kind, get_recipe("folder")) if not flag.positional}
+    for flag in ("--joint.epochs", "--model.width", "--unverified", "--start-from", "--incremental"):
         assert flag in shown
+    assert "--joint.heads" not in shown  # nobody has chosen what has it
     groups = [line.partition(":")[0] for line in lines if line.partition(":")[0] in ("model", "pretrain", "joint")]
     assert groups == ["model", "pretrain", "joint"]
     assert max(map(len, lines)) <= 100
@@ -61,6 +62,9 @@ def test_help_shows_the_values_of_the_recipe_that_is_named(call: Call) -> None:
     assert value("--recipe", "cifar10") == str(get_recipe("cifar10").joint.epochs)
     assert value("--data=cifar10", "--preset", "fast") == str(get_recipe("cifar10", "fast").joint.epochs)
     assert value("--nonsense") == str(get_recipe("folder").joint.epochs)
+    chosen = call("discover", "--help-all", "--joint.objective", "swap").stdout
+    assert "--joint.heads" in chosen
+    assert "--joint.top-k" not in chosen
 
 
 @pytest.mark.parametrize("verb", VERBS)

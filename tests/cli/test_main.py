@@ -50,9 +50,10 @@ def test_recipes_are_listed_and_shown(call: Call) -> None:
         assert f"--{setting.replace('_', '-')} NAME\n" in listed.stdout
         assert all(f"  {name} " in listed.stdout and line in listed.stdout for name, line in lines.items())
     lines = call("recipes", "cifar100").stdout.splitlines()
-    for line in ("--joint.consistency 50.0", "--joint.ramp 150", "--model.backbone resnet18", "--joint.swap.heads 4"):
+    for line in ("--joint.consistency 50.0", "--joint.ramp 150", "--model.backbone resnet18", "--joint.top-k 5"):
         assert line in lines
-    assert "--joint.no-incremental" in lines
+    assert "--no-incremental" in lines
+    assert not any("--joint.heads" in line for line in lines)
     assert "--pretrain.epochs 40" in call("recipes", "cifar10", "--preset", "fast").stdout.splitlines()
 
 
@@ -79,10 +80,11 @@ def test_a_recipe_comes_from_a_file_with_its_preset(call: Call) -> None:
         ("", "Say which settings to compare, for example --search joint.top-k=1,3,5"),
         ("--search joint.topk=1", "no field 'joint.topk' (did you mean joint.top_k?)"),
         ("--search joint.top-k=few", "--search joint.top_k is 'few'; give a whole number"),
-        ("--search pretrain.method=rotatoin", "is 'rotatoin' (did you mean rotation?); choose among none, rotation"),
+        ("--search pretrain.method=rotatoin", "is 'rotatoin' (did you mean rotation?); give none, rotation"),
         ("--search joint.milestones=3,4", "cannot be compared; compare a field of one value."),
         ("--search joint.top-k=1 --splits 0", "--splits is 0; it must be at least 1"),
-        ("--search joint.top-k=1", "There is no file or folder 'nowhere'"),
+        ("--search joint.top-k=1", "--joint.top-k belongs to --joint.objective pairs; this run has auto."),
+        ("--search joint.lr=1", "There is no file or folder 'nowhere'"),
         ("--search top_k", "--search is 'top_k'; give any number of FIELD=V1,V2,..."),
         ("--search joint.top-k=", "--search is 'joint.top-k='; give any number of FIELD=V1,V2,..."),
     ],

@@ -153,7 +153,7 @@ def test_too_little_room_and_memory_are_said_in_a_sentence(cifar: Path, tmp_path
     assert full.returncode == 1
     assert "pretrain.safetensors cannot be written" in full.stderr
     assert "Traceback" not in full.stderr
-    large = call("demo", "--out", tmp_path / "demo", "--device", "cpu", "--joint.swap.hidden", 10**12)
+    large = call("demo", "--out", tmp_path / "demo", "--device", "cpu", "--joint.hidden", 10**12)
     assert large.returncode == 1
     assert "not enough memory" in large.stderr
 

@@ -4,6 +4,7 @@ import functools
 import math
 from dataclasses import replace
 from itertools import product
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch.fx import Node
 from autonovel.base.chance import Chance, make_key
 from autonovel.data.augment import (
     DRAWS,
+    _cut_out,
     _turn_hue,
     make_view,
     make_views,
@@ -22,9 +24,9 @@ from autonovel.data.augment import (
     quarter_turns,
     to_float,
 )
-from autonovel.settings.recipe import Augment
+from autonovel.settings.augment import Augment
 
-EVERYTHING = Augment("mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3, cutout=0.3)
+EVERYTHING = Augment("mixed", rotate=20.0, zoom=0.2, shift=0.1, jitter=0.8, grey=0.3, solarise=0.3)
 SIZES = [(8, 8), (5, 9), (1, 1), (2, 7), (32, 32)]
 
 
@@ -50,13 +52,13 @@ def shifted(image: np.ndarray, down: int, right: int, flip: bool, pad: int, mode
 # ---- whole-pixel shifts and flips
 
 
-@pytest.mark.parametrize("mode", ["zero", "reflect", "none"])
+@pytest.mark.parametrize("mode", ["shift", "reflect", "none"])
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("size", SIZES)
 def test_shift_and_flip_agree_with_numpy(mode: str, flip: bool, size: tuple[int, int]) -> None:
     n, pad = 150, 4
     images, index, key = pictures(n, *size), torch.arange(n) + 17, torch.tensor(123)
-    view = make_view(images, key, index, Augment(mode, flip=flip), view=1)
+    view = make_view(images, key, index, Augment(mode), view=1, mirror=flip)
     chance = Chance(key, index, view=1)
     flips = chance.coin().tolist() if flip else [False] * n
     down, right = ([0] * n, [0] * n) if mode == "none" else (chance.integer(-pad, pad).tolist() for _ in range(2))
@@ -68,13 +70,13 @@ def test_shift_and_flip_agree_with_numpy(mode: str, flip: bool, size: tuple[int,
         assert len(set(flips)) == 2
 
 
-@pytest.mark.parametrize("mode", ["zero", "reflect"])
+@pytest.mark.parametrize("mode", ["shift", "reflect"])
 @pytest.mark.parametrize("size", SIZES)
 def test_whole_pixel_shifts_come_out_the_same_from_the_smooth_path(mode: str, size: tuple[int, int]) -> None:
     n, pad = 40, 4
     images, index, key = pictures(n, *size), torch.arange(n), torch.tensor(7)
     # a rotation by nothing at all is enough to take the path that samples between pixels
-    view = make_view(images, key, index, Augment(mode, rotate=1e-9))
+    view = make_view(images, key, index, Augment(mode, rotate=1e-9), mirror=True)
     chance = Chance(key, index)
     right, down = chance.integer(-pad, pad).tolist(), chance.integer(-pad, pad).tolist()
     flips = chance.coin().tolist()
@@ -84,9 +86,9 @@ def test_whole_pixel_shifts_come_out_the_same_from_the_smooth_path(mode: str, si
 
 def test_no_variation_changes_nothing() -> None:
     images = pictures(5, 6, 6)
-    plain = make_view(images, torch.tensor(1), torch.arange(5), Augment("none", flip=False))
+    plain = make_view(images, torch.tensor(1), torch.arange(5), Augment("none"))
     assert torch.equal(plain, to_float(images))
-    whole = Augment("resized", area=(1.0, 1.0), flip=False)
+    whole = Augment("crop", area=(1.0, 1.0))
     ratio_only = make_view(images, torch.tensor(1), torch.arange(5), whole)
     assert ratio_only.shape == plain.shape
 
@@ -115,7 +117,7 @@ def test_quarter_turns_agree_with_numpy(size: int) -> None:
 def test_rotation_by_a_right_angle_is_a_quarter_turn() -> None:
     # the only angles drawn from [-90, 90] that can be checked exactly are found by looking at the drawn number
     images, n = pictures(200, 9, 9), 200
-    view = make_view(images, torch.tensor(3), torch.arange(n), Augment("none", flip=False, rotate=90.0))
+    view = make_view(images, torch.tensor(3), torch.arange(n), Augment("none", rotate=90.0))
     angle = Chance(torch.tensor(3), torch.arange(n)).uniform(-90, 90)
     nearest = int(angle.sub(90).abs().argmin())
     turned = [np.rot90(images[nearest].numpy(), r) for r in (1, 3)]
@@ -124,12 +126,12 @@ def test_rotation_by_a_right_angle_is_a_quarter_turn() -> None:
 
 
 def test_beyond_the_image_lies_black_or_its_edge() -> None:
-    vary = Augment("none", flip=False, rotate=45.0, zoom=0.2, shift=0.2)
+    vary = Augment("crop", area=(1.0, 1.0), rotate=45.0, zoom=0.2)
 
     def views(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         black, edge = (
-            make_view(images, torch.tensor(3), torch.arange(40), replace(vary, outside=outside))
-            for outside in ("black", "edge")
+            make_view(images, torch.tensor(3), torch.arange(40), replace(vary, kind=kind))
+            for kind in ("redrawn", "drawing")
         )
         return black, edge
 
@@ -148,12 +150,12 @@ def test_beyond_the_image_lies_black_or_its_edge() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [None, 6, 20])
-@pytest.mark.parametrize("crop", ["none", "zero", "reflect", "resized", "mixed"])
-def test_values_stay_between_zero_and_one(channels: int, size: int | None, crop: str) -> None:
+@pytest.mark.parametrize("kind", get_args(get_type_hints(Augment)["kind"]))
+def test_values_stay_between_zero_and_one(channels: int, size: int | None, kind: str) -> None:
     images = pictures(60, 12, 12, channels)
     images[:20] = 255
     images[20:40] = 0
-    view = make_view(images, torch.tensor(5), torch.arange(60), replace(EVERYTHING, crop=crop), size=size)
+    view = make_view(images, torch.tensor(5), torch.arange(60), replace(EVERYTHING, kind=kind), mirror=True, size=size)
     assert view.shape == (60, channels, size or 12, size or 12)
     assert view.dtype == torch.float32
     assert view.min() >= 0
@@ -164,7 +166,7 @@ def test_values_stay_between_zero_and_one(channels: int, size: int | None, crop:
 def test_a_scaled_part_lies_inside_the_image() -> None:
     # white images have no black corner in them unless the crop leaves the image
     images = torch.full((200, 16, 16, 1), 255, dtype=torch.uint8)
-    view = make_view(images, torch.tensor(5), torch.arange(200), Augment("resized", area=(0.2, 0.9)))
+    view = make_view(images, torch.tensor(5), torch.arange(200), Augment("crop", area=(0.2, 0.9)))
     assert view[:, :, 2:-2, 2:-2].min() > 1 - 1e-5
     assert view.min() > 0.4  # only the outermost pixels may be mixed with the black outside
 
@@ -172,7 +174,7 @@ def test_a_scaled_part_lies_inside_the_image() -> None:
 @pytest.mark.parametrize("area", [(0.85, 1.0), (0.2, 1.0), (1.0, 1.0)])
 def test_a_part_that_does_not_fit_is_drawn_again(area: tuple[float, float]) -> None:
     n, key, index = 2000, torch.tensor(11), torch.arange(2000)
-    found = torch.stack(part_sides(Chance(key, index), Augment("resized", area=area, redraw=True)))
+    found = torch.stack(part_sides(Chance(key, index), Augment("redrawn", area=area)))
     chance, expected = Chance(key, index), torch.ones(2, n)
     drawn = [(chance.uniform(*area), chance.uniform(math.log(3 / 4), math.log(4 / 3)).exp()) for _ in range(DRAWS)]
     for i in range(n):
@@ -182,14 +184,14 @@ def test_a_part_that_does_not_fit_is_drawn_again(area: tuple[float, float]) -> N
                 expected[:, i] = torch.tensor(sides)
                 break
     torch.testing.assert_close(found, expected)
-    cut_off = torch.stack(part_sides(Chance(key, index), Augment("resized", area=area)))
+    cut_off = torch.stack(part_sides(Chance(key, index), Augment("crop", area=area)))
     stretch = [(sides[0] / sides[1]).log().abs().mean() for sides in (found, cut_off)]
     assert stretch[0] < stretch[1]
 
 
 def test_smaller_views_of_the_whole_image_are_an_average_of_it() -> None:
     images = torch.full((4, 16, 16, 3), 100, dtype=torch.uint8)
-    view = make_view(images, torch.tensor(5), torch.arange(4), Augment("none", flip=False), size=8)
+    view = make_view(images, torch.tensor(5), torch.arange(4), Augment("none"), size=8)
     np.testing.assert_allclose(view.numpy() * 255, 100, atol=1e-3)
 
 
@@ -207,7 +209,7 @@ def test_turning_the_hue_by_nothing_changes_nothing() -> None:
 
 def test_colour_changes_can_be_certain_or_impossible() -> None:
     images, index, key = pictures(50, 6, 6), torch.arange(50), torch.tensor(2)
-    still = Augment("none", flip=False)
+    still = Augment("none")
     plain = to_float(images)
     grey = make_view(images, key, index, replace(still, grey=1.0))
     luma = (plain * torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
@@ -226,7 +228,7 @@ def test_colour_changes_can_be_certain_or_impossible() -> None:
 def test_covered_squares_lie_where_they_were_drawn() -> None:
     n, key, index = 60, torch.tensor(8), torch.arange(60)
     images = pictures(n, 10, 6)
-    view = make_view(images, key, index, Augment("none", flip=False, cutout=0.5, cutout_side=0.4))
+    view = _cut_out(to_float(images), Chance(key, index))
     chance = Chance(key, index)
     covered, ys, xs = chance.coin(0.5).tolist(), chance.uniform(0, 10).tolist(), chance.uniform(0, 6).tolist()
     for image, result, is_covered, y, x in zip(to_float(images), view, covered, ys, xs, strict=True):
@@ -238,7 +240,7 @@ def test_covered_squares_lie_where_they_were_drawn() -> None:
 
 def test_views_are_one_graph_without_a_look_at_values() -> None:
     def views(images: torch.Tensor, key: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        return torch.cat(make_views(images, key, index, EVERYTHING, views=range(2)))
+        return torch.cat(make_views(images, key, index, EVERYTHING, views=range(2), mirror=True))
 
     compiled = torch.compile(views, backend="eager", fullgraph=True, dynamic=False)
     given = pictures(3, 8, 8), torch.tensor(1), torch.arange(3)
@@ -315,10 +317,10 @@ def test_no_two_images_share_their_numbers() -> None:
 @given(key=st.integers(0, 2**31 - 1), view=st.integers(0, 9), seed=st.integers(0, 1000))
 def test_a_view_depends_on_image_key_and_view_alone(key: int, view: int, seed: int) -> None:
     images, index = pictures(12, 8, 8, seed=seed), torch.arange(12) * 1000
-    whole = make_view(images, torch.tensor(key), index, EVERYTHING, view=view)
-    assert torch.equal(make_view(images, torch.tensor(key), index, EVERYTHING, view=view), whole)
+    whole = make_view(images, torch.tensor(key), index, EVERYTHING, view=view, mirror=True)
+    assert torch.equal(make_view(images, torch.tensor(key), index, EVERYTHING, view=view, mirror=True), whole)
     some = torch.from_numpy(np.random.default_rng(seed).permutation(12)[:5])
-    apart = make_view(images[some], torch.tensor(key), index[some], EVERYTHING, view=view)
+    apart = make_view(images[some], torch.tensor(key), index[some], EVERYTHING, view=view, mirror=True)
     assert torch.allclose(apart, whole[some], atol=1e-6)
     other = make_view(images, torch.tensor(key), index, EVERYTHING, view=view + 1)
     assert not torch.allclose(other, whole, atol=1e-2)
@@ -337,7 +339,7 @@ def test_numbers_counted_on_the_device_are_not_multiplied_by_large_ones() -> Non
     from torch.fx.experimental.proxy_tensor import make_fx
 
     images = torch.zeros(3, 8, 8, 3, dtype=torch.uint8)
-    graph = make_fx(lambda *rows: make_views(*rows, EVERYTHING, views=range(2)))(
+    graph = make_fx(lambda *rows: make_views(*rows, EVERYTHING, views=range(2), mirror=True))(
         images, torch.tensor(1), torch.arange(3)
     ).graph
 

@@ -15,12 +15,13 @@ from autonovel.cli.main import main
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.discovery import run_stages as walk
-from autonovel.discovery.next_round import next_round, same_recipe
+from autonovel.discovery.next_round import asked_again, next_round
 from autonovel.machine.progress import Reporter
 from autonovel.maths.count.result import ClassEstimate
+from autonovel.settings.fields import tidied
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe
-from autonovel.settings.resolve import Facts, loosened, settle, without_mirrors
+from autonovel.settings.resolve import Asked, Facts, resolve
 from tests.small_data import class_images
 
 KNOWN, NEW, PER_CLASS, SIDE = 2, 4, 10, 16
@@ -283,43 +284,24 @@ def test_a_run_without_known_classes_needs_two_names(place: Path) -> None:
     assert images_of(next_round(run).given).class_names == ("heron", "stork")
 
 
-def test_a_folder_of_the_first_format_is_refused(tmp_path: Path) -> None:
-    run = Run(Path(__file__).parents[1] / "runs" / "fixtures" / "format1")
-    with pytest.raises(InputError, match="does not say which images it had"):
-        next_round(run)
+def test_what_was_asked_for_is_asked_again(first: Run) -> None:
+    assert asked_again(first).get() == tidied(quick())
+    assert asked_again(first, "fast") == asked_again(first)
+    slow = asked_again(first, "paper").get()
+    assert (slow.preset, slow.method, slow.model.networks, slow.model.width) == ("paper", "kmeans", 1, 4)
 
 
-@pytest.mark.parametrize("packaged", [False, True])
-@pytest.mark.parametrize("side", [16, 300])
-def test_what_was_settled_is_open_again_and_what_a_person_gave_stays(packaged: bool, side: int) -> None:
-    facts = Facts(5000, 5, 5, side, 3, gpu=False, packaged=packaged)
-    folder = get_recipe("folder", "fast")
-    settled, _ = settle(folder, facts)
-    decoded = replace(facts, side=min(side, settled.model.size or side), packaged=False)
-    assert loosened(settled, decoded) == folder
-    own = replace(
-        folder, model=replace(folder.model, backbone="resnet50", size=40), joint=replace(folder.joint, epochs=7)
-    )
-    kept = loosened(settle(own, facts)[0], decoded)
-    assert (kept.model.backbone, kept.model.size, kept.joint.epochs) == ("resnet50", 40, 7)
-    assert kept.joint.batch == 0
-    assert loosened(without_mirrors(settled), decoded) == folder
-    unnamed = replace(settled, name="mine")
-    assert loosened(unnamed, decoded) == unnamed
-
-
-@pytest.mark.parametrize("new", [5, 20])
-def test_what_the_number_of_classes_decided_is_open_again_too(new: int) -> None:
-    facts, best = Facts(50_000, 80, new, 32, 3, gpu=True), get_recipe("best")
-    assert loosened(settle(best, facts)[0], facts) == best
-    own = replace(best, joint=replace(best.joint, swap=replace(best.joint.swap, by_class=0.25)))
-    assert loosened(settle(own, facts)[0], facts) == own
-
-
-def test_the_recipe_is_that_of_the_run_or_its_other_preset(first: Run) -> None:
-    assert same_recipe(first) == quick()
-    assert same_recipe(first, "fast") == quick()
-    assert same_recipe(first, "paper") == get_recipe("digits", "paper")
+@pytest.mark.parametrize("width", [16, 7])
+def test_what_a_person_gave_stays_also_where_it_is_what_would_have_been_chosen(tmp_path: Path, width: int) -> None:
+    rng = np.random.default_rng(0)
+    few = ImageSet.from_arrays(rng.integers(0, 255, (24, 16, 16, 1), dtype=np.uint8), np.arange(24) % 4 - 1)
+    asked = Asked("folder", "fast", {"method": "kmeans", "model.width": width, "supervised.epochs": 1})
+    run = an.discover(few, out=tmp_path / "run", recipe=asked, n_new=2, device="cpu", report=False)
+    assert run.config["run"]["recipe"]["model"]["width"] == width
+    assert run.config["asked"]["values"]["model.width"] == width
+    many = Facts(100_000, 5, 5, 32, 3, gpu=True)
+    assert resolve(asked_again(run), many).recipe.model.width == width
+    assert resolve(Asked("folder", "fast", {"method": "kmeans"}), many).recipe.model.width == 64
 
 
 def test_a_pile_of_one_class_is_refused_and_leaves_no_folder(

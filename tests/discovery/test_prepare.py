@@ -16,30 +16,36 @@ from autonovel.api.run import Run
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.data.images import ImageSet, Truth
 from autonovel.discovery import run_stages as walk
-from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.prepare import prepare
 from autonovel.discovery.probes import ProbePlan, estimate_from
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.estimate import CalibratedSettings
+from autonovel.settings.joint import OBJECTIVES
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
+from autonovel.settings.stages import PrototypicalSettings
 from tests.small_data import write_small_cifar10
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 
-def small_recipe(objective: str = "pairs", **joint: object) -> Recipe:
+def small_recipe(objective: str = "pairs", *, incremental: bool = False) -> Recipe:
     """A recipe of the real shape that takes a second."""
     base = get_recipe("cifar10")
     head = "cosine" if objective == "swap" else "linear"
-    swap = Swap(heads=2, hidden=16, projection=8, regroups=2)
+    swap = {"heads": 2, "hidden": 16, "projection": 8, "regroups": 2}
+    kind = OBJECTIVES[objective]
+    own = swap if objective == "swap" else {"ramp": 2, "train_from": "layer4"} if objective == "pairs" else {}
     return replace(
         base,
         model=Model(width=4, head=head, size=16),
         pretrain=replace(base.pretrain, epochs=1, batch=50),
         supervised=replace(base.supervised, epochs=2, batch=50, lr=0.01),
-        joint=replace(base.joint, objective=objective, epochs=3, batch=50, lr=0.01, ramp=2, swap=swap, **joint),
+        incremental=incremental,
+        joint=kind(epochs=3, batch=50, lr=0.01, schedule="steps", milestones=(), **own),
     )
 
 
@@ -170,7 +176,7 @@ def test_first_stages_of_another_run_serve_again(cifar, finished: Run, tmp_path:
 def test_stages_that_see_labelled_images_alone_serve_for_another_pile(cifar, tmp_path: Path) -> None:
     images, truth = cifar
     recipe = small_recipe()
-    episodes = replace(recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2)
+    episodes = PrototypicalSettings(epochs=1, ways=3, shots=2, queries=2, episodes=2)
     labelled_only = replace(recipe, pretrain=episodes)
     first = discover(cifar, tmp_path / "first", labelled_only)
     fewer = np.concatenate([np.flatnonzero(images.is_labelled), np.flatnonzero(~images.is_labelled)[5:]])
@@ -201,9 +207,9 @@ def test_a_pile_that_looks_like_one_class_is_not_sorted(cifar, tmp_path: Path, m
     one = ClassEstimate(1, (1, 1), {"k": [1.0], "silhouette": [0.0]}, "silhouette")
     monkeypatch.setattr(walk, "estimate_from", lambda *_: one)
     with pytest.raises(InputError, match="looks like a single new class.*--n-new 2 or more, and another --out"):
-        Pipeline(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
+        prepare(cifar[0], small_recipe(), None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
     assert Run(tmp_path / "run").has("pretrain.safetensors")  # rotation may take hours, and serves another run
-    again = Pipeline(
+    again = prepare(
         cifar[0], small_recipe(), None, 0, Mode.of("cpu"), remarks={"continued_from": {"run": "before", "taken": ""}}
     )
     with pytest.raises(
@@ -226,7 +232,7 @@ def test_all_ways_without_labels_take_rotation_over_from_a_run_with_labels(
     images, truth = cifar
     small = small_recipe()
     own = get_recipe(name)
-    short = {"epochs": 2, "batch": 50, "lr": 0.01, "swap": small.joint.swap}
+    short = {"epochs": 2, "batch": 50, "lr": 0.01}
     recipe = replace(own, model=small.model, pretrain=small.pretrain, joint=replace(own.joint, **short))
     unlabelled = replace(images, labels=np.full(len(images), -1), class_names=())
     run = discover((unlabelled, truth), tmp_path / name, recipe, n_new=10, start_from=finished.path)
@@ -241,14 +247,14 @@ def test_stages_before_the_estimate_leave_probe_classes_out_only_for_it(tmp_path
     rng = np.random.default_rng(0)
     data = ImageSet.from_arrays(rng.integers(0, 255, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 12 - 1)
     recipe = small_recipe()
-    episodes = replace(recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2)
+    episodes = PrototypicalSettings(epochs=1, ways=3, shots=2, queries=2, episodes=2)
     recipe = replace(recipe, pretrain=episodes)
 
     def first_stage(name: str, n_new: int | None, seed: int = 0, start_from: str = "") -> tuple[bytes, bool]:
         """Its weights, and whether they were taken over."""
         run = Run(tmp_path / name)
         start = Run(tmp_path / start_from) if start_from else None
-        Pipeline(data, recipe, n_new, seed, Mode.of("cpu")).run(run, until="pretrain", start_from=start)
+        prepare(data, recipe, n_new, seed, Mode.of("cpu")).run(run, until="pretrain", start_from=start)
         weights = run.read_tensors("pretrain.safetensors")[0].values()
         return b"".join(part.numpy().tobytes() for part in weights), not run.metrics
 
@@ -265,7 +271,7 @@ def test_stages_before_the_estimate_leave_probe_classes_out_only_for_it(tmp_path
 
 def test_until_stops_after_a_stage_and_the_rest_follows(cifar, tmp_path: Path) -> None:
     images, truth = cifar
-    pipeline = Pipeline(images, small_recipe(), 5, 0, Mode.of("cpu"))
+    pipeline = prepare(images, small_recipe(), 5, 0, Mode.of("cpu"))
     run = pipeline.run(Run(tmp_path / "run"), until="supervised")
     assert not run.finished
     with pytest.raises(InputError, match="not finished"):
@@ -294,11 +300,9 @@ def test_families_make_episodes_also_where_the_number_is_estimated(cifar, tmp_pa
     names = tuple(f"family {c % 4}/{truth.class_names[c]}" for c in range(8))
     data = replace(images, labels=labels, class_names=names)
     recipe = small_recipe()
-    episodes = replace(
-        recipe.pretrain, method="prototypical", ways=3, shots=2, queries=2, episodes=2, turns=True, families=1.0
-    )
+    episodes = PrototypicalSettings(epochs=1, ways=3, shots=2, queries=2, episodes=2, turns=True, families=1.0)
     recipe = replace(recipe, pretrain=episodes, estimate=replace(recipe.estimate, max_new=5))
-    run = Pipeline(data, recipe, None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
+    run = prepare(data, recipe, None, 0, Mode.of("cpu")).run(Run(tmp_path / "run"))
     assert run.finished
     assert run.summary["n_new_estimated"] >= 1
 
@@ -351,10 +355,10 @@ def test_several_networks_answer_together(cifar, tmp_path: Path, objective: str,
         ),
         ({"top_k": 500}, "top_k is 500, but features have 32 components"),
         ({"train_from": "layer9"}, "no block 'layer9'"),
-        ({"epochs": 0, "objective": "swap"}, None),
+        ({"epochs": 0}, None),
         ({"batch": 1}, "--joint.batch is 1"),
-        ({"lr": -1.0}, "--joint.lr is -1.0; give a number above 0"),
-        ({"lr": float("inf")}, "--joint.lr is inf; give a number above 0"),
+        ({"lr": -1.0}, "--joint.lr is -1.0; it must be above 0"),
+        ({"lr": float("inf")}, "--joint.lr is inf; it must be above 0"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_training(
@@ -366,10 +370,10 @@ def test_settings_that_cannot_work_are_refused_before_training(
     recipe = small_recipe()
     recipe = replace(recipe, joint=replace(recipe.joint, **change))
     if sentence is None:  # 0 epochs: decided by the data
-        assert Pipeline(images, recipe, 5).recipe.joint.epochs > 0
+        assert prepare(images, recipe, 5).recipe.joint.epochs > 0
         return
     with pytest.raises(InputError, match=sentence):
-        Pipeline(images, recipe, n_new)
+        prepare(images, recipe, n_new)
 
 
 @pytest.mark.parametrize(
@@ -379,32 +383,33 @@ def test_settings_that_cannot_work_are_refused_before_training(
         ("estimate", {"coverage": 2.0}, "--estimate.coverage is 2.0"),
         ("estimate", {"size_range": (0, 0)}, "--estimate.size-range is 0 0"),
         ("estimate", {"size_range": (20, 5)}, "--estimate.size-range is 20 5"),
-        ("pretrain", {"method": "prototypical", "ways": 0}, "--pretrain.ways is 0"),
-        ("pretrain", {"method": "prototypical", "queries": 0}, "--pretrain.queries is 0"),
+        ("pretrain", {"ways": 0}, "--pretrain.ways is 0"),
+        ("pretrain", {"queries": 0}, "--pretrain.queries is 0"),
         ("supervised", {"lr": float("nan")}, "--supervised.lr is nan"),
     ],
 )
 def test_settings_of_other_stages_that_cannot_work(cifar, stage: str, change: dict[str, object], sentence: str) -> None:
     recipe = small_recipe()
+    recipe = replace(recipe, pretrain=PrototypicalSettings())
     recipe = replace(recipe, **{stage: replace(getattr(recipe, stage), **change)})
     with pytest.raises(InputError, match=sentence):
-        Pipeline(cifar[0], recipe, None)
+        prepare(cifar[0], recipe, None)
 
 
 def test_too_few_images_to_count_classes_in(cifar) -> None:
     images, _ = cifar
     few = images.subset(np.flatnonzero(images.is_labelled | (np.cumsum(~images.is_labelled) <= 2)))
     with pytest.raises(InputError, match="2 unlabelled images, too few to estimate the number"):
-        Pipeline(few, small_recipe(), None)
+        prepare(few, small_recipe(), None)
 
 
 def test_the_number_of_clusters_is_called_by_its_flag(cifar) -> None:
     images, _ = cifar
     nothing_known = replace(images, labels=np.full(len(images), -1), class_names=())
     with pytest.raises(InputError, match="^--k is 1; there must be at least 2 clusters to tell apart"):
-        Pipeline(nothing_known, small_recipe(), 1)
+        prepare(nothing_known, small_recipe(), 1)
     with pytest.raises(InputError, match=r"fewer than the 1000 clusters to find; give --k \d+ or less, or more images"):
-        Pipeline(nothing_known, small_recipe(), 1000)
+        prepare(nothing_known, small_recipe(), 1000)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +426,7 @@ def test_an_estimate_by_the_silhouette_alone_is_told_as_what_it_counts(cifar, n_
     none = np.empty(0, np.int64)
     no_probes = ProbePlan(False, 0, none, none, None)
     points = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    settings = replace(small_recipe().estimate, method="calibrated", max_new=4)
+    settings = CalibratedSettings(max_new=4)
     with pytest.warns(AutonovelWarning, match=sentence):
         found = estimate_from(points, no_probes, images, settings, 0, Mode.of("cpu"))
     assert str(found).startswith(f"{found.n_new} {'new classes' if n_known else 'clusters'}. The silhouette has")
@@ -439,17 +444,17 @@ def test_copies_do_not_count_as_further_images(cifar, known: bool) -> None:
     what, flag = ("new classes", "--n-new") if known else ("clusters", "--k")
     sentence = f"^Only 3 of the {len(pile)} unlabelled images differ, fewer than the 4 {what} to find; "
     with pytest.raises(InputError, match=f"{sentence}give {flag} 3 or less, or more images"):
-        Pipeline(data, small_recipe(), 4)
-    Pipeline(data, small_recipe(), 3)
+        prepare(data, small_recipe(), 4)
+    prepare(data, small_recipe(), 3)
     data.images[~data.is_labelled] = same[pile[0]]
     with pytest.raises(InputError, match=f"^All {len(pile)} unlabelled images are the same; give images that differ"):
-        Pipeline(data, small_recipe(), 2)
+        prepare(data, small_recipe(), 2)
 
 
 def test_no_network_at_all_is_refused(cifar) -> None:
     recipe = small_recipe()
     with pytest.raises(InputError, match="--model.networks is 0; it must be at least 1"):
-        Pipeline(cifar[0], replace(recipe, model=replace(recipe.model, networks=0)), 5)
+        prepare(cifar[0], replace(recipe, model=replace(recipe.model, networks=0)), 5)
 
 
 def test_damaged_and_foreign_folders_are_refused(cifar, copied: Run, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from autonovel.data.loader import Batch
 from autonovel.maths.losses import pair_loss
 from autonovel.maths.pairs import rank_statistics
 from autonovel.methods.base import losses_of
-from autonovel.settings.recipe import Augment
+from autonovel.settings.augment import Augment
 from tests.lab.conftest import Script
 
 STILL = Augment("none", flip=False)

@@ -21,17 +21,19 @@ from autonovel.methods.neighbours import Neighbours
 from autonovel.methods.pairs import Pairs
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
-from autonovel.settings import recipe as settings
 from autonovel.settings import registry
-from autonovel.settings.recipe import Augment, Contrast, Joint, Model, Pretrain, Recipe, Supervised
-from autonovel.settings.registry import PRETRAINING, find
+from autonovel.settings.augment import Augment
+from autonovel.settings.fields import types_of, usual
+from autonovel.settings.joint import NeighboursSettings, PairsSettings
+from autonovel.settings.recipe import Model, Recipe
+from autonovel.settings.registry import home_of
+from autonovel.settings.stages import PRETRAINING, Supervised
 from autonovel.training.engine import train
 from autonovel.training.step import State
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 SIZE, N_NEW = 8, 3
-NEIGHBOURS = {"objective": "neighbours", "epochs": 2, "neighbours": settings.Neighbours()}
 DEPTHS = ["heads", "layer4", "layer3", "layer2", "layer1", "all"]
 CPU = Mode(torch.device("cpu"))
 CUDA = Mode(torch.device("cuda"), torch.bfloat16, captured=True)
@@ -45,14 +47,20 @@ def tiny_images() -> ImageSet:
 
 
 def recipe_for(pretraining: str = "rotation", **joint: object) -> Recipe:
-    common = {"epochs": 1, "batch": 12, "lr": 0.01, "augment": Augment("zero")}
-    contrast = Contrast(queue=20, augment=Augment("resized", jitter=0.4))
+    common = {"epochs": 1, "batch": 12, "lr": 0.01, "augment": Augment("shift")}
+    own = {"ways": 2, "shots": 1, "queries": 1, "episodes": 2, "queue": 20}
+    pretrain = usual(PRETRAINING[pretraining], "paper")
     return Recipe(
         model=Model(width=4),
-        pretrain=Pretrain(method=pretraining, ways=2, shots=1, queries=1, episodes=2, contrast=contrast, **common),
-        supervised=Supervised(**common),
-        joint=replace(Joint(top_k=3, pair_threshold=0.3, ramp=1, **common), **joint),
+        pretrain=replace(pretrain, **{n: v for n, v in (common | own).items() if n in types_of(type(pretrain))}),
+        supervised=Supervised(**common, train_from="all"),
+        joint=replace(PairsSettings(top_k=3, threshold=0.3, ramp=1, train_from="all", **common), **joint),
     )
+
+
+def with_neighbours(pretraining: str = "rotation", depth: str = "all") -> Recipe:
+    joint = NeighboursSettings(epochs=2, batch=12, lr=0.01, optimiser="sgd", train_from=depth)
+    return replace(recipe_for(pretraining), joint=joint)
 
 
 class Look:
@@ -150,7 +158,7 @@ def moved_blocks(net: Net, start: State) -> set[str]:
 def test_every_combination_trains(pretraining: str, where: Mode) -> None:
     recipe = recipe_for(pretraining)
     net = new_net()
-    method = find(PRETRAINING, pretraining, "--pretrain.method")
+    method = home_of(recipe.pretrain)
     if method is not None:
         losses, _ = run_stage(net, method(Task(recipe, n_images=24)), where)
         assert all(np.isfinite(value) for value in losses[0].values())
@@ -167,7 +175,7 @@ def test_every_combination_trains(pretraining: str, where: Mode) -> None:
             assert all(np.isfinite(value) for value in losses[0].values()), (rule, depth)
             assert moved_blocks(net, start) == blocks_of(depth), (rule, depth)
     for depth in DEPTHS:
-        chosen = recipe_for(pretraining, train_from=depth, **NEIGHBOURS)
+        chosen = with_neighbours(pretraining, depth)
         net = net_with_known_classes()
         net.load_state_dict(start)
         losses, _ = run_stage(net, Neighbours(Task(chosen, 3, N_NEW, 24)), where)
@@ -183,8 +191,8 @@ def test_every_choice_can_be_compiled(name: str) -> None:
     if name in PAIR_RULES:
         net, method = net_with_known_classes(), Pairs(Task(recipe_for(pairs=name), 3, N_NEW, 24))
     elif name == "neighbours":
-        net, method = net_with_known_classes(), Neighbours(Task(recipe_for(**NEIGHBOURS), 3, N_NEW, 24))
-    elif (kind := find(PRETRAINING, name, "--pretrain.method")) is not None:
+        net, method = net_with_known_classes(), Neighbours(Task(with_neighbours(), 3, N_NEW, 24))
+    elif (kind := home_of(recipe_for(name).pretrain)) is not None:
         net, method = new_net(), kind(Task(recipe_for(name), n_images=24))
     else:
         return
@@ -264,9 +272,3 @@ def test_a_rule_of_ones_own_is_found_by_name() -> None:
 def test_a_rule_that_there_is_not_is_refused_with_a_sentence(rule: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Pairs(Task(recipe_for(pairs=rule), 3, N_NEW, 24))
-
-
-@pytest.mark.parametrize(("field", "value"), [("pair_threshold", 1.0), ("pair_threshold", float("nan"))])
-def test_settings_of_a_rule_that_cannot_work_are_refused(field: str, value: float) -> None:
-    with pytest.raises(InputError, match=rf"--joint.{field.replace('_', '-')} is .*\.$"):
-        Pairs(Task(recipe_for(**{field: value}), 3, N_NEW, 24)).check((SIZE, SIZE, 3))

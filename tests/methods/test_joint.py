@@ -15,13 +15,16 @@ from autonovel.methods.base import Method, Task, losses_of
 from autonovel.methods.joint import LOOKS
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Augment, Joint, Model, Recipe, Supervised, Swap
-from autonovel.settings.registry import OBJECTIVES, find
+from autonovel.settings.augment import Augment
+from autonovel.settings.joint import OBJECTIVES
+from autonovel.settings.recipe import Model, Recipe
+from autonovel.settings.registry import home_of
+from autonovel.settings.stages import Supervised
 from tests.methods.test_choices import CPU, Memory, Stop, run_stage
 
 N_KNOWN, N_NEW, EACH, SIZE = 3, 2, 40, 8
 TRUTH = torch.arange(N_KNOWN + N_NEW).repeat_interleave(EACH)
-CLUSTERING = [name for name, entry in OBJECTIVES.items() if entry and entry.load().needs_number]
+CLUSTERING = [name for name, kind in OBJECTIVES.items() if kind.HOME and home_of(kind()).needs_number]
 """Where images compete for clusters."""
 HIDDEN = (TRUTH < N_KNOWN) & (torch.arange(len(TRUTH)) % 3 == 0)
 
@@ -51,24 +54,19 @@ def labels_of(*, mixed: bool) -> Tensor:
 
 def prepared(objective: str, pile: str, *, n_known: int = N_KNOWN, epochs: int = 8) -> tuple[Net, Method]:
     swap = objective == "swap"
+    small = {"heads": 2, "hidden": 8, "projection": 8} if swap else {}
     recipe = Recipe(
         model=Model(width=4, head="cosine" if swap else "linear"),
         pile=pile,  # type: ignore[arg-type]
         supervised=Supervised(epochs=1),
-        joint=Joint(
-            objective=objective,
-            epochs=epochs,
-            batch=12,
-            incremental=True,
-            swap=Swap(heads=2, hidden=8, projection=8),
-            augment=Augment("zero"),
-        ),
+        incremental=True,
+        joint=OBJECTIVES[objective](epochs=epochs, batch=12, lr=0.1, augment=Augment("shift"), **small),
     )
     with seeded(0):
         net = build(recipe.model, channels=3, size=SIZE)
         if n_known:
             KnownClasses(Task(recipe, n_known)).prepare(net)
-        method = find(OBJECTIVES, objective, "--joint.objective")(Task(recipe, n_known, N_NEW, len(TRUTH)))
+        method = home_of(recipe.joint)(Task(recipe, n_known, N_NEW, len(TRUTH)))
         method.prepare(net)
     return net.train(), method
 

@@ -17,7 +17,10 @@ from autonovel.maths.pairs import rank_statistics
 from autonovel.methods.base import Method, losses_of
 from autonovel.models.backbones import Backbone
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Augment, Joint, Model, Pretrain, Recipe, Supervised, Swap
+from autonovel.settings.augment import Augment
+from autonovel.settings.joint import PairsSettings, SwapSettings
+from autonovel.settings.recipe import Model, Recipe
+from autonovel.settings.stages import PrototypicalSettings, RotationSettings, Supervised
 from tests.tiny import joint_method, known_classes, pretraining
 
 N_KNOWN, N_NEW, SIZE = 3, 4, 16
@@ -28,15 +31,14 @@ ONLY_NEW = torch.full((10,), -1)
 
 
 def recipe_for(name: str, **joint: object) -> Recipe:
-    swap = Swap(heads=2, hidden=12, projection=8, small_views=1)
-    objective = "swap" if name.startswith("swap") else "pairs"
-    vary = Augment("mixed", jitter=0.3, solarise=0.2) if objective == "swap" else Augment("reflect")
-    settings = Joint(objective=objective, incremental=name == "incremental", batch=10, swap=swap, augment=vary)
+    swaps, vary = name.startswith("swap"), Augment("mixed", jitter=0.3, solarise=0.2)
+    swap = SwapSettings(batch=10, heads=2, hidden=12, projection=8, small_views=1, augment=vary)
     return Recipe(
-        model=Model(width=4, head="cosine" if objective == "swap" else "linear"),
-        pretrain=Pretrain(batch=10, augment=Augment("zero")),
-        supervised=Supervised(batch=10, augment=Augment("zero")),
-        joint=replace(settings, **joint),
+        incremental=name == "incremental",
+        model=Model(width=4, head="cosine" if swaps else "linear"),
+        pretrain=RotationSettings(batch=10),
+        supervised=Supervised(batch=10),
+        joint=replace(swap if swaps else PairsSettings(batch=10), **joint),
     )
 
 
@@ -79,7 +81,8 @@ def total(losses: dict[str, Tensor]) -> Tensor:
 def views(net: Net, method: Method, batch: Batch, count: int = 2) -> list[Tensor]:
     """The features that the step will see: the same views through the same network, one after the other."""
     augment = method.settings.augment
-    return [net.features(make_view(batch.images, progress()[0], batch.index, augment, view=v)) for v in range(count)]
+    key = progress()[0]
+    return [net.features(make_view(batch.images, key, batch.index, augment, view=v, mirror=True)) for v in range(count)]
 
 
 # ---- any mix of images
@@ -202,7 +205,7 @@ def slow_pairs(method: Method, net: Net, batch: Batch, ramp: float) -> dict[str,
     right = [-math.log(known[0][i][labels[i]]) for i in range(n) if labels[i] >= 0]
     guessed = []
     for i in range(n):
-        if labels[i] < 0 and s.incremental:
+        if labels[i] < 0 and net.extended:
             best = new_scores[0][i].index(max(new_scores[0][i]))
             guessed.append(-math.log(known[0][i][N_KNOWN + best]))
     expected = {
@@ -210,7 +213,7 @@ def slow_pairs(method: Method, net: Net, batch: Batch, ramp: float) -> dict[str,
         "known": sum(right) / len(right),
         "consistency": ramp * s.consistency * agreement,
     }
-    if s.incremental:
+    if net.extended:
         expected["incremental"] = ramp * 0.05 * sum(guessed) / len(guessed)
     return expected
 
@@ -260,12 +263,12 @@ def test_labels_of_known_images_reach_the_known_loss_alone() -> None:
 def test_the_swap_step_agrees_with_the_slow_account() -> None:
     net, method = prepared("swap")
     s, batch = method.settings, batch_of(MIXED)
-    swap = s.swap
+    swap = s
     is_labelled = MIXED >= 0
     with torch.no_grad():
         features = views(net, method, batch, 2)
-        part = replace(s.augment, crop="resized", area=(0.3, 0.8))
-        small = make_view(batch.images, progress()[0], batch.index, part, view=2, size=9)
+        part = replace(s.augment, kind="crop", area=(0.3, 0.8))
+        small = make_view(batch.images, progress()[0], batch.index, part, view=2, mirror=True, size=9)
         features.append(net.features(small))
         expected = {}
         for kind in ("new", "over"):
@@ -301,7 +304,7 @@ def test_the_swap_step_agrees_with_the_slow_account() -> None:
 
 
 def test_swap_without_over_clustering() -> None:
-    net, method = prepared("swap", swap=Swap(heads=3, over_factor=0, hidden=12, projection=8))
+    net, method = prepared("swap", heads=3, over_factor=0, small_views=0)
     assert "over" not in net.heads
     losses = losses_of(method, net, batch_of(MIXED), *progress())
     assert {name: loss.shape for name, loss in losses.items()} == {"new": (3,)}
@@ -314,7 +317,7 @@ def test_rotation_agrees_with_the_slow_account() -> None:
     net, method = prepared("rotation")
     batch = batch_of(MIXED)
     with torch.no_grad():
-        view = make_view(batch.images, progress()[0], batch.index, method.settings.augment)
+        view = make_view(batch.images, progress()[0], batch.index, method.settings.augment, mirror=True)
         turned = torch.stack([torch.rot90(view[i], r, (1, 2)) for r in range(4) for i in range(10)])
         assert torch.equal(turned, quarter_turns(view))
         scores = net.heads["pretext"](net.features(turned)).tolist()
@@ -348,8 +351,8 @@ class Pixels(nn.Sequential):
 
 
 def test_prototypical_agrees_with_the_slow_account() -> None:
-    settings = Pretrain(method="prototypical", ways=3, shots=2, queries=3, augment=Augment("none", flip=False))
-    method = pretraining(Recipe(pretrain=settings))
+    settings = PrototypicalSettings(ways=3, shots=2, queries=3, augment=Augment("none"))
+    method = pretraining(Recipe(mirror="no", pretrain=settings))
     net = Net(Backbone(Pixels(), 3 * SIZE * SIZE), 3)
     labels = torch.tensor([0] * 5 + [1] * 5 + [2] * 5)
     batch = batch_of(labels)
@@ -368,24 +371,22 @@ def test_prototypical_agrees_with_the_slow_account() -> None:
 
 
 def test_episodes_hold_distinct_images_class_by_class() -> None:
-    settings = Pretrain(method="prototypical", ways=3, shots=2, queries=2, episodes=7)
+    settings = PrototypicalSettings(ways=3, shots=2, queries=2, episodes=7)
     labels = torch.tensor([0] * 6 + [1] * 4 + [2] * 3 + [3] * 9 + [-1] * 5)  # class 2 has too few images
-    order = pretraining(Recipe(pretrain=settings)).order(labels, 0, "pretrain", 0)
+    order = pretraining(Recipe(mirror="no", pretrain=settings)).order(labels, 0, "pretrain", 0)
     assert order.shape == (7, 12)
     for row in order:
         classes = labels[row].view(3, 4)
         assert bool((classes == classes[:, :1]).all())
         assert sorted(classes[:, 0].tolist()) == [0, 1, 3]
         assert len(set(row.tolist())) == 12
-    assert torch.equal(pretraining(Recipe(pretrain=settings)).order(labels, 0, "pretrain", 0), order)
-    assert not torch.equal(pretraining(Recipe(pretrain=settings)).order(labels, 0, "pretrain", 1), order)
+    assert torch.equal(pretraining(Recipe(mirror="no", pretrain=settings)).order(labels, 0, "pretrain", 0), order)
+    assert not torch.equal(pretraining(Recipe(mirror="no", pretrain=settings)).order(labels, 0, "pretrain", 1), order)
 
 
 def test_with_turns_all_images_of_a_class_are_turned_alike() -> None:
-    settings = Pretrain(
-        method="prototypical", ways=4, shots=2, queries=1, turns=True, augment=Augment("none", flip=False)
-    )
-    method = pretraining(Recipe(pretrain=settings))
+    settings = PrototypicalSettings(ways=4, shots=2, queries=1, turns=True, augment=Augment("none"))
+    method = pretraining(Recipe(mirror="no", pretrain=settings))
     labels = torch.tensor([7, 7, 7, 2, 2, 2, 30, 30, 30, 5, 5, 5])
     batch = batch_of(labels)
     plain = to_float(batch.images)
@@ -407,7 +408,7 @@ def test_with_turns_all_images_of_a_class_are_turned_alike() -> None:
 
 
 def test_episodes_take_one_family_after_the_other() -> None:
-    settings = Pretrain(method="prototypical", ways=4, shots=1, queries=1, episodes=60, families=1.0)
+    settings = PrototypicalSettings(ways=4, shots=1, queries=1, episodes=60, families=1.0)
     families = [0, 1, 0, 1, 2, 0, 2, 0]  # of classes 0 to 7, of which 4 has too few images
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 7])
     members = {0: {0, 2, 5, 7}, 1: {1, 3}, 2: {6}}
@@ -431,19 +432,17 @@ def test_episodes_take_one_family_after_the_other() -> None:
 
 
 def test_classes_without_families_make_the_same_episodes_whatever_the_share() -> None:
-    settings = Pretrain(method="prototypical", ways=3, shots=1, queries=1, episodes=5)
+    settings = PrototypicalSettings(ways=3, shots=1, queries=1, episodes=5)
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     orders = [pretraining(Recipe(pretrain=replace(settings, families=share))).order(labels, 0) for share in (0.0, 1.0)]
     assert torch.equal(*orders)
-    known = pretraining(Recipe(pretrain=settings), [0, 0, 1, 1]).order(labels, 0)
+    known = pretraining(Recipe(mirror="no", pretrain=settings), [0, 0, 1, 1]).order(labels, 0)
     assert torch.equal(known, orders[0])
 
 
 def test_classes_of_a_family_are_turned_alike() -> None:
-    settings = Pretrain(
-        method="prototypical", ways=3, shots=1, queries=1, turns=True, families=1.0, augment=Augment("none", flip=False)
-    )
-    method = pretraining(Recipe(pretrain=settings), [0, 1, 0])
+    settings = PrototypicalSettings(ways=3, shots=1, queries=1, turns=True, families=1.0, augment=Augment("none"))
+    method = pretraining(Recipe(mirror="no", pretrain=settings), [0, 1, 0])
     batch = batch_of(torch.tensor([0, 0, 1, 1, 2, 2]))
     plain = to_float(batch.images)
     differ = 0
@@ -458,22 +457,16 @@ def test_classes_of_a_family_are_turned_alike() -> None:
     assert 5 < differ < 20
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_a_share_of_episodes_is_a_share(share: float) -> None:
-    with pytest.raises(InputError, match="lie between 0 and 1"):
-        pretraining(Recipe(pretrain=Pretrain(method="prototypical", families=share))).check((8, 8, 1))
-
-
 def test_turned_images_must_be_square() -> None:
-    method = pretraining(Recipe(pretrain=Pretrain(method="prototypical", turns=True)))
+    method = pretraining(Recipe(pretrain=PrototypicalSettings(turns=True)))
     with pytest.raises(InputError, match="square"):
         method.check((8, 9, 3))
-    pretraining(Recipe(pretrain=Pretrain(method="prototypical"))).check((8, 9, 3))
+    pretraining(Recipe(pretrain=PrototypicalSettings())).check((8, 9, 3))
 
 
 @pytest.mark.parametrize("labels", [[-1, -1, -1], [0, 0, 0, 0], [0, 0, 0, 0, 1, 1, -1]])
 def test_too_few_known_images_for_episodes_are_refused(labels: list[int]) -> None:
-    method = pretraining(Recipe(pretrain=Pretrain(method="prototypical", shots=2, queries=2)))
+    method = pretraining(Recipe(pretrain=PrototypicalSettings(shots=2, queries=2)))
     with pytest.raises(InputError, match=r"two or more known classes with at least 4 images"):
         method.order(torch.tensor(labels), 0)
 

@@ -16,8 +16,10 @@ from autonovel.machine.device import Mode
 from autonovel.methods.base import Seen, Task, losses_of
 from autonovel.methods.neighbours import Neighbours
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Augment, Joint, Model, Pretrain, Recipe, Supervised
-from autonovel.settings.recipe import Neighbours as Settings
+from autonovel.settings.augment import Augment
+from autonovel.settings.joint import NeighboursSettings
+from autonovel.settings.recipe import Model, Recipe
+from autonovel.settings.stages import NoPretraining, Supervised
 from tests.methods.test_choices import Memory, Stop, run_stage, tiny_images
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
@@ -29,10 +31,8 @@ LABELS = torch.from_numpy(tiny_images().labels)
 
 
 def recipe_for(epochs: int = 4, **settings: object) -> Recipe:
-    vary = Augment("resized", jitter=0.4, cutout=0.5)
-    own = replace(Settings(nearest=3, heads=HEADS, augment=vary), **settings)
-    joint = Joint(objective="neighbours", epochs=epochs, batch=10, lr=0.01, augment=Augment("zero"), neighbours=own)
-    return Recipe(model=Model(width=4), joint=joint)
+    own = NeighboursSettings(epochs=epochs, batch=10, lr=0.01, optimiser="sgd", nearest=3, heads=HEADS)
+    return Recipe(model=Model(width=4), joint=replace(own, augment=Augment("scan", jitter=0.4), **settings))
 
 
 def prepared(recipe: Recipe, n_known: int = 3) -> tuple[Net, Neighbours]:
@@ -141,7 +141,7 @@ def slow_losses(net: Net, method: Neighbours, batch: Batch) -> dict[str, list[fl
         apart.append(np.mean(logs) if logs else 0.0)
         mean = np.mean(said, 0) if said else np.full(N_NEW, 1 / N_NEW)
         uneven.append(np.log(N_NEW) + (mean * np.log(mean)).sum())
-    weight = method.settings.neighbours.balance
+    weight = method.settings.balance
     found = {
         "neighbours": [a / HEADS for a in apart],
         "balance": [weight * u / HEADS for u in uneven],
@@ -225,30 +225,8 @@ def test_a_training_learns_and_resumes_to_the_bit() -> None:
                 assert torch.equal(value, right.state_dict()[name]), name
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("nearest", 0),
-        ("heads", 0),
-        ("balance", -1.0),
-        ("balance", float("nan")),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(field: str, value: float) -> None:
-    method = Neighbours(Task(recipe_for(**{field: value}), 0, N_NEW, 24))
-    with pytest.raises(InputError, match=rf"--joint.neighbours.{field.replace('_', '-')} is .*; it must .*\.$"):
-        method.check((SIZE, SIZE, 3))
-
-
-def test_a_fixed_number_of_labelled_images_is_refused() -> None:
-    recipe = recipe_for()
-    fixed = replace(recipe, joint=replace(recipe.joint, known_per_batch=2))
-    with pytest.raises(InputError, match="--joint.known-per-batch cannot be used with --joint.objective neighbours"):
-        Neighbours(Task(fixed, 3, N_NEW, 24)).check((SIZE, SIZE, 3))
-
-
 def test_features_that_nothing_has_taught_are_refused() -> None:
-    untaught = replace(recipe_for(), pretrain=Pretrain(method="none"))
+    untaught = replace(recipe_for(), pretrain=NoPretraining())
     with pytest.raises(
         InputError, match=r"needs features to find neighbours in; use --pretrain.method simclr with one epoch or more"
     ):

@@ -17,39 +17,33 @@ from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import Batch
 from autonovel.discovery.plan import plan
-from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.prepare import prepare
 from autonovel.discovery.probes import plan_probes
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.maths.contrastive import labelled_nt_xent
 from autonovel.methods.base import Task, losses_of
-from autonovel.methods.contrast import Contrasted
+from autonovel.methods.contrast import Contrast
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Augment, JointContrast, Model, Recipe, Swap
+from autonovel.settings.augment import Augment
+from autonovel.settings.joint import ContrastSettings, NoJoint, SwapSettings
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
-from autonovel.settings.resolve import without_mirrors
+from autonovel.settings.stages import NoPretraining, SimCLRSettings
 from tests.small_data import class_images
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 KNOWN, NEW, EACH, SIDE = 3, 3, 20, 16
 TRUTH = np.repeat(np.arange(KNOWN + NEW), EACH)
-STILL = Augment("none", flip=False)
+STILL = Augment("none")
 KEY, RAMP = torch.tensor(4711), torch.tensor(1.0)
 
 
 def recipe(epochs: int = 25, **contrast: object) -> Recipe:
     base = get_recipe("folder")
-    vary = replace(base.joint.contrast.augment, rotate=0.0, solarise=0.0)  # stripes have a direction
-    joint = replace(
-        base.joint,
-        objective="contrast",
-        epochs=epochs,
-        batch=40,
-        lr=0.05,
-        warmup=1,
-        contrast=replace(JointContrast(augment=vary), **contrast),
-    )
+    vary = replace(ContrastSettings().augment, rotate=0.0, solarise=0.0)  # stripes have a direction
+    joint = replace(ContrastSettings(epochs=epochs, batch=40, lr=0.05, warmup=1, augment=vary), **contrast)
     return replace(
         base, method="scratch", pile="new", model=Model("small", width=4, head="cosine", size=SIDE), joint=joint
     )
@@ -59,9 +53,9 @@ def data(truth: np.ndarray = TRUTH, known: int = KNOWN) -> ImageSet:
     return ImageSet.from_arrays(class_images(truth, SIDE), np.where(truth < known, truth, -1))
 
 
-def prepared(**contrast: object) -> tuple[Net, Contrasted]:
-    settings = recipe(**contrast)
-    method = Contrasted(Task(settings, KNOWN))
+def prepared(**contrast: object) -> tuple[Net, Contrast]:
+    settings = replace(recipe(**contrast), mirror="no")
+    method = Contrast(Task(settings, KNOWN))
     with seeded(0):
         net = build(settings.model, channels=3, size=SIDE)
         method.prepare(net)
@@ -101,9 +95,9 @@ def test_any_mix_of_a_batch_gives_finite_losses_and_gradients(labels: Tensor) ->
 
 def test_the_number_is_estimated_in_the_space_that_was_learned() -> None:
     assert [stage.name for stage in plan(recipe(), KNOWN)] == ["joint", "estimate", "features"]
-    first = replace(recipe(), pretrain=replace(recipe().pretrain, method="simclr", epochs=1))
+    first = replace(recipe(), pretrain=SimCLRSettings(epochs=1))
     assert [stage.name for stage in plan(first, KNOWN)] == ["pretrain", "joint", "estimate", "features"]
-    swap = replace(recipe(), joint=replace(recipe().joint, objective="swap"))
+    swap = replace(recipe(), joint=SwapSettings())
     assert [stage.name for stage in plan(swap, KNOWN)] == ["estimate", "supervised", "joint", "features"]
 
 
@@ -141,13 +135,13 @@ def test_probe_classes_lose_their_labels_only_where_the_number_is_estimated(
     truth = np.arange(14 * 6) % 14
     images = data(truth, known=12)
     seen: list[set[int]] = []
-    order = Contrasted.order
+    order = Contrast.order
     monkeypatch.setattr(
-        Contrasted, "order", lambda s, labels, *k: (seen.append(set(labels.tolist())), order(s, labels, *k))[1]
+        Contrast, "order", lambda s, labels, *k: (seen.append(set(labels.tolist())), order(s, labels, *k))[1]
     )
 
     def stop_after_training(n_new: int | None, name: str) -> set[int]:
-        run = Pipeline(images, recipe(epochs=1), n_new, 0, Mode.of("cpu")).run(Run(tmp_path / name), until="joint")
+        run = prepare(images, recipe(epochs=1), n_new, 0, Mode.of("cpu")).run(Run(tmp_path / name), until="joint")
         assert run.has("joint.safetensors")
         return seen[-1]
 
@@ -161,7 +155,7 @@ def test_a_space_is_taken_over_only_if_it_has_seen_the_same_labels(tmp_path: Pat
     images = data(np.arange(14 * 6) % 14, known=12)
 
     def train(name: str, n_new: int | None, seed: int = 0, start_from: Run | None = None) -> set[str]:
-        pipeline = Pipeline(images, recipe(epochs=1), n_new, seed, Mode.of("cpu"))
+        pipeline = prepare(images, recipe(epochs=1), n_new, seed, Mode.of("cpu"))
         run = pipeline.run(Run(tmp_path / name), start_from=start_from, until="joint")
         return {m["stage"] for m in run.metrics}
 
@@ -176,13 +170,13 @@ def test_a_space_is_taken_over_only_if_it_has_seen_the_same_labels(tmp_path: Pat
     ("method", "change", "message"),
     [
         ("autonovel", {}, "contrast learns a space and no clusters; use --method scratch"),
-        ("scratch", {"temperature": 0.0}, "--joint.contrast.temperature is 0.0; it must be above 0"),
-        ("scratch", {"known_share": 1.5}, "--joint.contrast.known-share is 1.5; it must lie between 0 and 1"),
+        ("scratch", {"temperature": 0.0}, "--joint.temperature is 0.0; it must be above 0"),
+        ("scratch", {"known_share": 1.5}, "--joint.known-share is 1.5; it must lie between 0 and 1"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(method: str, change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Pipeline(data(), replace(recipe(**change), method=method), NEW, 0, Mode.of("cpu"))
+        prepare(data(), replace(recipe(**change), method=method), NEW, 0, Mode.of("cpu"))
 
 
 def episodes(**changes: object) -> Recipe:
@@ -193,7 +187,7 @@ def episodes(**changes: object) -> Recipe:
 
 
 def test_without_an_objective_the_space_of_the_first_stages_is_grouped(tmp_path: Path) -> None:
-    job = Pipeline(data(), episodes(), NEW, 0, Mode.of("cpu"))
+    job = prepare(data(), episodes(), NEW, 0, Mode.of("cpu"))
     run = job.run(Run(tmp_path / "run"), truth=Truth(TRUTH, tuple("abcdef")))
     assert {line["stage"] for line in run.metrics} == {"pretrain"}
     assert run.summary["acc_new"] > 0.8
@@ -201,24 +195,22 @@ def test_without_an_objective_the_space_of_the_first_stages_is_grouped(tmp_path:
     assert set(restore(run, Mode.of("cpu")).net.heads) == {"known", "new"}
 
 
-def test_what_a_recipe_leaves_open_is_settled_though_nothing_is_trained_jointly() -> None:
-    open_joint = get_recipe("folder").joint
-    settled = Pipeline(data(), episodes(joint=replace(open_joint, objective="none")), NEW, 0, Mode.of("cpu")).recipe
-    assert settled.joint.batch >= 2
-    assert settled.joint.lr > 0
+def test_a_stage_that_is_left_out_has_no_settings() -> None:
+    job = prepare(data(), episodes(joint=NoJoint()), NEW, 0, Mode.of("cpu"))
+    assert job.recipe.to_dict()["joint"] == {"objective": "none"}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"method": "autonovel"}, "--joint.objective none leaves nothing that finds new classes; add --method scratch"),
-        ({"pretrain": replace(get_recipe("characters").pretrain, method="none")}, "nothing would be learned"),
+        ({"pretrain": NoPretraining()}, "nothing would be learned"),
         ({"pretrain": replace(get_recipe("characters").pretrain, epochs=0)}, "nothing would be learned"),
     ],
 )
 def test_without_an_objective_something_else_must_learn_and_group(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Pipeline(data(), replace(episodes(), **changes), NEW, 0, Mode.of("cpu"))
+        prepare(data(), replace(episodes(), **changes), NEW, 0, Mode.of("cpu"))
 
 
 class Told(Reporter):
@@ -239,36 +231,22 @@ def one_sided(n: int = 80) -> np.ndarray:
     return images.clip(0, 255).astype(np.uint8)
 
 
-def flips(recipe: Recipe) -> list[bool]:
-    joint, pretrain = recipe.joint, recipe.pretrain
-    views = (
-        pretrain.augment,
-        pretrain.contrast.augment,
-        recipe.supervised.augment,
-        joint.augment,
-        joint.contrast.augment,
-    )
-    return [augment.flip for augment in views]
-
-
 def test_views_are_mirrored_only_where_known_classes_stay_what_they_are() -> None:
     images = one_sided()
     labels = np.where(np.arange(len(images)) < 60, np.arange(len(images)) % 2, -1)
     told = Told()
-    job = Pipeline(ImageSet.from_arrays(images, labels), recipe(), 2, 0, Mode.of("cpu"), told)
-    assert not any(flips(job.recipe))
+    job = prepare(ImageSet.from_arrays(images, labels), recipe(), 2, 0, Mode.of("cpu"), told)
+    assert job.recipe.mirror == "no"
     assert any("views are not mirrored" in text and "(--mirror)" in text for text in told.messages)
     # everything else stays, what is given stays, and classes that look the same both ways keep their mirrored views
-    assert replace(job.recipe.joint.contrast.augment, flip=True) == recipe().joint.contrast.augment
-    given = Pipeline(ImageSet.from_arrays(images, labels), replace(recipe(), mirror="given"), 2, 0, Mode.of("cpu"))
-    assert all(flips(given.recipe))
+    assert replace(job.recipe, mirror="auto", supervised=recipe().supervised) == recipe()
+    given = prepare(ImageSet.from_arrays(images, labels), replace(recipe(), mirror="yes"), 2, 0, Mode.of("cpu"))
+    assert given.recipe.mirror == "yes"
     upright = np.rot90(images, axes=(1, 2)).copy()
     told = Told()
-    assert all(flips(Pipeline(ImageSet.from_arrays(upright, labels), recipe(), 2, 0, Mode.of("cpu"), told).recipe))
+    job = prepare(ImageSet.from_arrays(upright, labels), recipe(), 2, 0, Mode.of("cpu"), told)
+    assert job.recipe.mirror == "yes"
     assert any(text.startswith("views are mirrored:") for text in told.messages)
-    told = Told()
-    Pipeline(ImageSet.from_arrays(images, labels), without_mirrors(recipe()), 2, 0, Mode.of("cpu"), told)
-    assert not any("mirrored" in text for text in told.messages)  # there was nothing to decide
 
 
 def test_what_a_small_network_does_not_see_is_kept_for_the_eye(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

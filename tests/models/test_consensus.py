@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from autonovel.base.chance import seeded
 from autonovel.models.consensus import Consensus, match_heads
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Joint, Model, Recipe, Swap
+from autonovel.settings.joint import Joint, SwapSettings
+from autonovel.settings.recipe import Model, Recipe
 from tests.tiny import joint_method, known_classes
 
 
@@ -43,7 +44,7 @@ def trained(recipe: Recipe, n_known: int, n_new: int, seed: int = 0) -> Net:
 RECIPES = {
     "swap": Recipe(
         model=Model("small", 4, head="cosine"),
-        joint=Joint(objective="swap", swap=Swap(heads=2, hidden=8, projection=4)),
+        joint=Joint(objective="swap", swap=SwapSettings(heads=2, hidden=8, projection=4)),
     ),
     "pairs": Recipe(model=Model("small", 4), joint=Joint()),
     "incremental": Recipe(model=Model("small", 4), joint=Joint(incremental=True)),

@@ -22,7 +22,8 @@ from autonovel.models.feature_store import stream_features
 from autonovel.models.foreign import Pretrained
 from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, GlobalAverage
-from autonovel.settings.recipe import Augment, Model
+from autonovel.settings.augment import Augment
+from autonovel.settings.recipe import Model
 
 CPU = torch.device("cpu")
 
@@ -152,7 +153,7 @@ def test_what_makes_features_different(tmp_path: Path) -> None:
         lambda: features_of(tiny(), pictures(4, side=10), device=CPU, cache=tmp_path),
         lambda: features_of(tiny(), images.reshape(4, 4, 16, 3), device=CPU, cache=tmp_path),  # the same bytes
         lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, views=1),
-        lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, views=1, augment=Augment(crop="none")),
+        lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, views=1, augment=Augment(kind="none")),
     ]
     for number, call in enumerate(calls):
         before = Counting.images

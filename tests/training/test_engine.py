@@ -20,7 +20,9 @@ from autonovel.machine.jobs import side_by_side
 from autonovel.methods.base import Task
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Augment, Model, Recipe, Swap
+from autonovel.settings.augment import Augment
+from autonovel.settings.joint import SwapSettings
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.training.engine import Epoch, train
 from autonovel.training.step import State
@@ -49,7 +51,7 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
     swaps = kind.startswith("swap")
     if swaps:
         vary = Augment("mixed", jitter=0.4, solarise=0.2, rotate=10.0)
-        swap = Swap(
+        swap = SwapSettings(
             heads=2,
             hidden=16,
             projection=8,

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from autonovel.settings.recipe import Joint
+from autonovel.settings.joint import Joint
 from autonovel.training.optimiser import SGD, Adam, TorchOptim, make_optimiser
 
 SHAPES = [(5, 3), (7,), (), (4, 3, 3, 3), (2,)]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,6 @@ from autonovel.models.consensus import Consensus
 from autonovel.models.feature_store import stream_features
 from autonovel.models.net import Net, Scores, from_weights
 from autonovel.runs.folder import Run
-from autonovel.runs.upgrade import describe_network
 
 _PIXELS_AT_ONCE = {"cpu": 256 * 32 * 32, "cuda": 4096 * 32 * 32}
 """Of the images that pass through the network together. Few enough for the caches of a CPU, which takes 1,024 images of 32 pixels
@@ -182,7 +180,4 @@ def _networks(run: Run, stage: str) -> int:
 
 def _read_net(run: Run, stage: str) -> Net:
     state, metadata = run.read_tensors(f"{stage}.safetensors")
-    description: dict[str, Any] = (
-        json.loads(metadata["net"]) if "net" in metadata else describe_network(run.config, state)
-    )
-    return from_weights(description, state)
+    return from_weights(json.loads(metadata["net"]), state)

@@ -15,8 +15,8 @@ from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
 from autonovel.discovery.arguments import check_arguments
 from autonovel.discovery.finish import finished_already, read_estimate
-from autonovel.discovery.next_round import next_round, same_recipe
-from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.next_round import asked_again, next_round
+from autonovel.discovery.prepare import Job, facts_of, prepare
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
@@ -25,8 +25,8 @@ from autonovel.maths.count.result import ClassEstimate
 from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters, draw_estimate
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe, with_fields
-from autonovel.settings.resolve import Facts, packaged_network, settle
+from autonovel.settings.recipes import get_recipe
+from autonovel.settings.resolve import Asked, Facts, Resolved, packaged_network, resolve
 
 RUNS = Path("runs")
 """Where runs are kept for which nobody names a folder."""
@@ -42,7 +42,7 @@ def discover(
     pile: str | None = None,
     method: str | None = None,
     backbone: str | None = None,
-    recipe: str | Recipe | None = None,
+    recipe: str | Recipe | Asked | None = None,
     preset: str | None = None,
     incremental: bool | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -100,28 +100,27 @@ def discover(
         before = continue_from if isinstance(continue_from, Run) else load(continue_from)
         given, taken = _next_round(before, labelled, unlabelled, out, shown)
         remarks["continued_from"] = {"run": str(before.path.resolve()), "taken": taken}
-        recipe = same_recipe(before, preset) if recipe is None else recipe
+        recipe = asked_again(before, preset) if recipe is None else recipe
     else:
         given = given_of(labelled, unlabelled)
-    chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or "folder", preset or "paper")
-    named = {"pile": pile, "method": method, "model.backbone": backbone, "joint.incremental": incremental}
-    chosen = with_fields(
-        chosen, {name: value for name, value in named.items() if value is not None} | {**(settings or {})}
+    named = {"pile": pile, "method": method, "model.backbone": backbone, "incremental": incremental}
+    asked = asked_for(recipe or "folder", preset or "paper").with_values(
+        {name: value for name, value in named.items() if value is not None} | {**(settings or {})}
     )
     number = None if n_new == "auto" else int(n_new)
-    asked = _asked(given, chosen, number, seed, mode)
-    if asked:
-        remarks["asked"] = asked
+    question = _question(given, asked, number, seed, mode)
+    if question:
+        remarks["question"] = question
     if out is None:
-        out = world.from_first(lambda: _folder_for(asked))
+        out = world.from_first(lambda: _folder_for(question))
         shown.message(f"the run is kept in {out}")
     run = open_run(out, world)
-    if asked and run.finished and run.summary.get("asked") == asked:
+    if question and run.finished and run.summary.get("question") == question:
         shown.message(finished_already(run))
     else:
-        pipeline = _pipeline(given, chosen, number, seed, mode, cache, shown, remarks)
+        job = _job(given, asked, number, seed, mode, cache, shown, remarks)
         source = None if start_from is None else world.from_first(lambda: load(start_from))
-        pipeline.run(run, truth=truth, start_from=source)
+        job.run(run, truth=truth, start_from=source)
     if world.first:
         _draw(Run(out), report, shown)
     return run
@@ -132,7 +131,7 @@ def estimate(
     unlabelled: Any = None,
     *,
     out: Path_,
-    recipe: str | Recipe = "folder",
+    recipe: str | Recipe | Asked = "folder",
     preset: str = "paper",
     seed: int = 0,
     device: str = "auto",
@@ -144,16 +143,16 @@ def estimate(
     """How many new classes are there? The first stages of :func:`discover`, which can continue in the same folder."""
     check_arguments(out=out, device=device, seed=seed)
     seed = int(seed)
-    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
+    asked = asked_for(recipe, preset)
     shown = reporter if reporter is not None else make_reporter(verbose)
-    pipeline = _pipeline(given_of(labelled, unlabelled), settings, None, seed, Mode.of(device, world), cache, shown)
-    run = pipeline.run(open_run(out, world), until="estimate")
+    job = _job(given_of(labelled, unlabelled), asked, None, seed, Mode.of(device, world), cache, shown)
+    run = job.run(open_run(out, world), until="estimate")
     if world.first:
         _draw(Run(out), False, shown)
     return read_estimate(run)[0]
 
 
-def cluster(images: Any, k: int | str = "auto", *, recipe: str | Recipe = "folder", **options: Any) -> Run:
+def cluster(images: Any, k: int | str = "auto", *, recipe: str | Recipe | Asked = "folder", **options: Any) -> Run:
     """Sort images into k clusters without any labels: :func:`discover` with nothing known."""
     return discover(None, images, n_new=k, recipe=recipe, **options)
 
@@ -174,10 +173,10 @@ def _free_folders() -> list[Path]:
     return folders
 
 
-def _folder_for(asked: str) -> Path:
+def _folder_for(question: str) -> Path:
     """The folder where nobody names one: that of a run which has answered the same question, otherwise a new one."""
     *taken, free = _free_folders()
-    answered = (folder for folder in taken if asked and _answer_in(folder) == asked)
+    answered = (folder for folder in taken if question and _answer_in(folder) == question)
     return next(answered, free)
 
 
@@ -185,16 +184,23 @@ def _answer_in(folder: Path) -> str:
     """The question that a run has answered; empty where there is none."""
     run = Run(folder)
     try:
-        return str(run.summary.get("asked", "")) if run.finished else ""
+        return str(run.summary.get("question", "")) if run.finished else ""
     except InputError:  # a folder that something has happened to
         return ""
 
 
-def _asked(given: ImageSet | Input, recipe: Recipe, n_new: int | None, seed: int, mode: Mode) -> str:
+def asked_for(recipe: str | Recipe | Asked, preset: str) -> Asked:
+    """What is asked for: a recipe by its name, one of one's own, or what the command line made of flags."""
+    if isinstance(recipe, Asked):
+        return recipe
+    return Asked.of(get_recipe(recipe, preset) if isinstance(recipe, str) else recipe)
+
+
+def _question(given: ImageSet | Input, asked: Asked, n_new: int | None, seed: int, mode: Mode) -> str:
     """The same text for the same question about the same, unchanged files; empty where only reading them would show that."""
     files = "" if isinstance(given, ImageSet) else given.fingerprint
-    asked = (recipe.to_dict(), n_new, seed, mode.device.type, packaged_network(), files)
-    return mode.world.from_first(lambda: hashlib.sha256(repr(asked).encode()).hexdigest()[:32] if files else "")
+    whole = (asked.get().to_dict(), n_new, seed, mode.device.type, packaged_network(), files)
+    return mode.world.from_first(lambda: hashlib.sha256(repr(whole).encode()).hexdigest()[:32] if files else "")
 
 
 def _next_round(
@@ -208,58 +214,58 @@ def _next_round(
     return taken.given, taken.sentence
 
 
-def _pipeline(
+def _job(
     given: ImageSet | Input,
-    recipe: Recipe,
+    asked: Asked,
     n_new: int | None,
     seed: int,
     mode: Mode,
     cache: Path_ | None,
     reporter: Reporter,
     remarks: dict[str, Any] | None = None,
-) -> Pipeline:
-    """The images, read once, and the recipe settled for them."""
+) -> Job:
+    """The images, read once, and what is to be done with them."""
     folder = Path(cache) if cache is not None else user_cache()
-    shorter: tuple[str, Recipe] | None = None
-    if recipe.name in describe_recipes() and recipe.preset in PRESETS:
-        named, fast = (get_recipe(recipe.name, preset) for preset in (recipe.preset, "fast"))
-        if recipe == named != fast:
-            shorter = option("preset", "fast"), fast
-    data, recipe, problems, _ = read_images(given, recipe, n_new, mode, folder, reporter)
-    return Pipeline(
-        data, recipe, n_new, seed, mode, reporter, folder / "features", remarks or {}, shorter, problems=problems
+    data, resolved, problems = read_images(given, asked, n_new, mode, folder, reporter)
+    return prepare(
+        data,
+        resolved,
+        n_new,
+        seed,
+        mode,
+        reporter,
+        cache=folder / "features",
+        remarks=remarks,
+        problems=problems,
     )
 
 
 def read_images(
     given: ImageSet | Input,
-    recipe: Recipe,
+    asked: Asked,
     n_new: int | None,
     mode: Mode,
     folder: Path,
     reporter: Reporter,
     *,
     least: int = 2,
-) -> tuple[ImageSet, Recipe, list[Problem], Facts]:
-    """The images, the recipe settled for them, files with problems, and what the recipe was settled by."""
-    gpu, packaged = mode.device.type == "cuda", packaged_network()
+) -> tuple[ImageSet, Resolved, list[Problem]]:
+    """The images, the recipe resolved for them before they were decoded, and files with problems."""
     if isinstance(given, ImageSet):
-        data, problems = given, list[Problem]()
-        facts = Facts(len(data), data.n_known, n_new, data.images.shape[1], data.channels, gpu, packaged)
-        recipe, notes = settle(recipe, facts)
+        resolved = resolve(asked, facts_of(given, n_new, mode))
+        data, problems, notes = given, list[Problem](), resolved.notes
     else:
         seen = given.survey
-        total = seen.n_labelled + seen.n_unlabelled
-        facts = Facts(total, len(seen.classes), n_new, seen.size, seen.channels, gpu, packaged)
-        asked = recipe.model.size
-        recipe, notes = settle(recipe, facts)
-        size = seen.kept_size(asked, recipe.model.size)
+        total, gpu = seen.n_labelled + seen.n_unlabelled, mode.device.type == "cuda"
+        facts = Facts(total, len(seen.classes), n_new, seen.size, seen.channels, gpu, packaged_network())
+        resolved = resolve(asked, facts)
+        size = seen.kept_size(asked.get().model.size, resolved.recipe.model.size)
         with mode.world.local_first():
             loaded = given.load(size=size, cache=folder, progress=reporter.counter("reading images"), least=least)
-        data, problems, notes = loaded.images, loaded.problems, [*notes, *loaded.notes]
+        data, problems, notes = loaded.images, loaded.problems, (*resolved.notes, *loaded.notes)
     for note in notes:
         reporter.message(note)
-    return data, recipe, problems, facts
+    return data, resolved, problems
 
 
 def _draw(run: Run, report: bool, reporter: Reporter) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autonovel.api.discover import given_of, read_images
+from autonovel.api.discover import asked_for, given_of, read_images
 from autonovel.api.run import Path_
 from autonovel.base.errors import InputError, option
 from autonovel.discovery.arguments import check_search
@@ -15,8 +15,8 @@ from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter, make_reporter
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.recipes import get_recipe, with_fields
-from autonovel.settings.resolve import settle
+from autonovel.settings.recipes import with_fields
+from autonovel.settings.resolve import Asked, resolve
 from autonovel.tuning.result import Tuned
 from autonovel.tuning.search import Search, to_compare
 from autonovel.tuning.tasks import choose_splits, how_many_to_hide
@@ -29,7 +29,7 @@ def tune(
     *,
     search: Mapping[str, Sequence[Any]],
     out: Path_,
-    recipe: str | Recipe = "folder",
+    recipe: str | Recipe | Asked = "folder",
     preset: str = "paper",
     trials: int | None = None,
     splits: int = 4,
@@ -88,16 +88,15 @@ def tune(
     )
     seed = int(seed)
     shown = reporter if reporter is not None else make_reporter(verbose)
-    settings = get_recipe(recipe, preset) if isinstance(recipe, str) else recipe
+    settings = asked_for(recipe, preset).get()
     values = to_compare(search, trials, seed)
     for one in values:
         with_fields(settings, one)  # refuses fields and values that there are not
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
     given = given_of(labelled, unlabelled)
-    data, _, problems, facts = read_images(
-        given, with_fields(settings, {"model.size": largest}), n_new, mode, folder, shown, least=0
-    )
+    asked = Asked.of(with_fields(settings, {"model.size": largest}))
+    data, resolved, problems = read_images(given, asked, n_new, mode, folder, shown, least=0)
     hidden = hide if hide is not None else how_many_to_hide(data.n_known, n_new)
     if with_pile and data.is_labelled.all():
         raise InputError(
@@ -108,7 +107,7 @@ def tune(
         out=Path(out),
         recipe=settings,
         values=values,
-        settle=lambda one: settle(one, facts)[0],
+        settle=lambda one: resolve(Asked.of(one), resolved.facts).recipe,
         tasks=[hide_classes(data, chosen, pile) for chosen in choose_splits(data.n_known, hidden, splits, seed)],
         seeds=range(seed, seed + seeds),
         mode=mode,

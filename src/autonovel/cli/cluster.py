@@ -10,7 +10,7 @@ from autonovel.base.errors import InputError, option
 from autonovel.cli.common import OnePile, load_api_while
 from autonovel.cli.results import print_result
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.recipe import Recipe
+from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Cluster(OnePile):
             raise InputError(f"{option('k', 'true')} is for benchmarks; give the number of clusters, or auto.")
         check_arguments(out=self.out, device=self.device, seed=self.seed, k="auto" if self.k == "true" else self.k)
 
-    def do(self, recipe: Recipe) -> None:
+    def do(self, asked: Asked) -> None:
         """Sort."""
         api, (images, truth) = load_api_while(self.read)
         k = len(truth.class_names) if self.k == "true" else self.k
-        run = api.cluster(images, k, truth=truth, cache=self.cache, report=self.report, **self.passed_on(recipe))
+        run = api.cluster(images, k, truth=truth, cache=self.cache, report=self.report, **self.passed_on(asked))
         print_result(run, json=self.json)

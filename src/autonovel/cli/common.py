@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from autonovel.base.errors import InputError, option
 from autonovel.cli.flags import Given, Positional
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import describe_recipes, get_recipe, is_file
+from autonovel.settings.resolve import Asked
 
 T = TypeVar("T")
 Preset = Literal["paper", "reference", "fast"]
@@ -60,28 +60,28 @@ class TrainingVerb:
         """The recipe to start from where none is given."""
         return self.recipe
 
-    def base(self, given: Given) -> Recipe:
+    def base(self, given: Given) -> Asked:
         """The recipe to which the flags that were typed are added."""
         if is_file(self.recipe_name) and "preset" in given:
             raise InputError(f"The recipe {self.recipe_name} has its preset already; leave {option('preset')} out.")
-        return get_recipe(self.recipe_name, self.preset)
+        return Asked.of(get_recipe(self.recipe_name, self.preset))
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
         check_arguments(out=self.out, device=self.device, seed=self.seed)
 
-    def do(self, recipe: Recipe) -> None:
+    def do(self, asked: Asked) -> None:
         """Do it with this recipe."""
         raise NotImplementedError
 
-    def passed_on(self, recipe: Recipe) -> dict[str, Any]:
+    def passed_on(self, asked: Asked) -> dict[str, Any]:
         """The arguments that every command that trains passes to the public function."""
         from autonovel.machine.processes import join
         from autonovel.machine.progress import make_reporter
 
         return {
             "out": self.out,
-            "recipe": recipe,
+            "recipe": asked,
             "seed": self.seed,
             "device": self.device,
             "reporter": make_reporter(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autonovel.cli.common import TrainingVerb
 from autonovel.cli.results import print_result
-from autonovel.settings.recipe import Recipe
+from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Demo(TrainingVerb):
     recipe: str = "digits"
     """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
 
-    def do(self, recipe: Recipe) -> None:
+    def do(self, asked: Asked) -> None:
         """Discover the digits."""
         from autonovel.api.discover import discover
         from autonovel.data.benchmarks.splits import load_benchmark
 
         images, truth = load_benchmark("digits", None)
         n_new = len(truth.class_names) - images.n_known
-        run = discover(images, n_new=n_new, truth=truth, **self.passed_on(recipe))
+        run = discover(images, n_new=n_new, truth=truth, **self.passed_on(asked))
         print_result(run, json=self.json)

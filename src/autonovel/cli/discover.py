@@ -11,7 +11,7 @@ from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Given
 from autonovel.cli.results import print_result
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.recipe import Recipe
+from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Discover(TwoPiles):
     report: bool = True
     """Write clusters.png and report.html at the end."""
 
-    def base(self, given: Given) -> Recipe:
-        """The recipe of the run to continue from, unless another one is asked for."""
+    def base(self, given: Given) -> Asked:
+        """What was asked for in the run to continue from, unless another one is asked for."""
         if self.from_ is None or self.recipe:
             return super().base(given)
-        from autonovel.discovery.next_round import same_recipe
+        from autonovel.discovery.next_round import asked_again
         from autonovel.runs.folder import load
 
-        return same_recipe(load(self.from_), given.get("preset"))
+        return asked_again(load(self.from_), given.get("preset"))
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
@@ -55,7 +55,7 @@ class Discover(TwoPiles):
         """Labelled images, unlabelled images and, for a benchmark, the truth; further images alone for the next round."""
         return (None, self.labelled, None) if self.from_ is not None else super().read()
 
-    def do(self, recipe: Recipe) -> None:
+    def do(self, asked: Asked) -> None:
         """Discover."""
         api, (labelled, unlabelled, truth) = load_api_while(self.read)
         run = api.discover(
@@ -67,6 +67,6 @@ class Discover(TwoPiles):
             start_from=self.start_from,
             cache=self.cache,
             report=self.report,
-            **self.passed_on(recipe),
+            **self.passed_on(asked),
         )
         print_result(run, json=self.json)

@@ -9,7 +9,7 @@ from pathlib import Path
 from autonovel.base.screen import say
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.recipe import Recipe
+from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Estimate(TwoPiles):
         """Refuse what cannot work, before an image is read."""
         check_arguments(out=self.out, device=self.device, seed=self.seed)
 
-    def do(self, recipe: Recipe) -> None:
+    def do(self, asked: Asked) -> None:
         """Estimate."""
         api, (labelled, unlabelled, truth) = load_api_while(self.read)
-        found = api.estimate(labelled, unlabelled, cache=self.cache, **self.passed_on(recipe))
+        found = api.estimate(labelled, unlabelled, cache=self.cache, **self.passed_on(asked))
         if self.json:
             say(json.dumps(asdict(found)))
             return

@@ -1,8 +1,8 @@
 """Flags made of dataclasses: one documented field is a flag, its help and its default.
 
-The fields of a dataclass within a dataclass have a prefix: ``--joint.swap.heads``. A field's type says what may be typed:
+The fields of a dataclass within a dataclass have a prefix: ``--joint.heads``. A field's type says what may be typed:
 numbers, texts, paths, Literal choices, unions of these, None as ``none``, and tuples as several words. A yes-or-no field has
-two flags, ``--joint.incremental`` and ``--joint.no-incremental``; a name that Python keeps for itself has an underscore at its
+two flags, ``--report`` and ``--no-report``; a name that Python keeps for itself has an underscore at its
 end, ``from_``, which is not typed. ``--flag value`` and ``--flag=value`` are the same, flags and
 positional words may come in any order, and after ``--`` there are no more flags.
 """
@@ -20,6 +20,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from autonovel.base.errors import InputError, did_you_mean
+from autonovel.settings.fields import family_of, shown, types_of
 from autonovel.settings.kinds import in_words, members
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class Flag:
     """A field as it is typed.
 
     Attributes:
-        path: its dotted name, ``joint.swap.heads``.
+        path: its dotted name, ``joint.heads``.
         kind: its type.
         default: its value when nothing is typed; MISSING where it must be given.
         text: its documentation.
@@ -53,17 +54,17 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """``--joint.swap.heads``, or ``LABELLED`` for a positional one."""
+        """``--joint.heads``, or ``LABELLED`` for a positional one."""
         return self.path.upper() if self.positional else f"--{self.path.rstrip('_').replace('_', '-')}"
 
     @property
     def group(self) -> str:
-        """What stands before the last dot: ``joint.swap``."""
+        """What stands before the last dot: ``joint``."""
         return self.path.rpartition(".")[0]
 
     @property
     def negative(self) -> str:
-        """The flag that says no: ``--joint.no-incremental``."""
+        """The flag that says no: ``--no-report``."""
         stage, dot, last = self.name.removeprefix("--").rpartition(".")
         return f"--{stage}{dot}no-{last}"
 
@@ -82,16 +83,42 @@ def flags_of(kind: type[Any], values: Any = None, prefix: str = "") -> Iterator[
         prefix: put before every name.
     """
     hints = get_type_hints(kind, include_extras=True)
+    if values is not None and (found := family_of(kind)) is not None:
+        yield _chooser(kind, found, getattr(values, found[0]), prefix)
+    names = shown(values) if values is not None else [f.name for f in fields(kind)]
     for f in fields(kind):
         default = f.default if values is None else getattr(values, f.name)
+        if f.name not in names:
+            continue
         if is_dataclass(default):
             yield from flags_of(type(default), default, f"{prefix}{f.name}.")
         else:
             hint = hints[f.name]
             placed = _PLACED in getattr(hint, "__metadata__", ())
-            yield Flag(
-                f"{prefix}{f.name}", get_args(hint)[0] if placed else hint, default, text_of(kind, f.name), placed
-            )
+            plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+            yield Flag(f"{prefix}{f.name}", plain, default, text_of(kind, f.name), placed)
+
+
+def all_flags(kind: type[Any], prefix: str = "") -> Iterator[Flag]:
+    """All flags of a class of settings, whatever may be chosen in it; those of the class's own choices come first."""
+    found, done = family_of(kind), set[str]()
+    if found is not None:
+        yield _chooser(kind, found, None, prefix)
+    for member in (kind, *(found[1].values() if found is not None else ())):
+        for f in fields(member):
+            if f.name in done or f.name not in types_of(member):
+                continue
+            done.add(f.name)
+            hint, path = types_of(member)[f.name], f"{prefix}{f.name}"
+            if isinstance(hint, type) and is_dataclass(hint):
+                yield from all_flags(hint, f"{path}.")
+            else:
+                yield Flag(path, hint, f.default, text_of(member, f.name))
+
+
+def _chooser(kind: type[Any], found: tuple[str, Mapping[str, type]], default: Any, prefix: str) -> Flag:
+    name, members_ = found
+    return Flag(f"{prefix}{name}", Literal[tuple(members_)], default, text_of(kind, name))
 
 
 def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[str, str] = {}) -> Given:
@@ -152,18 +179,6 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
 def build(kind: type[T], given: Given) -> T:
     """The dataclass with the given values; those not given keep their defaults."""
     return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})  # type: ignore[arg-type]
-
-
-def overlay(values: T, given: Given, prefix: str = "") -> T:
-    """The values with those that were given in their place, within nested dataclasses too."""
-    changed: dict[str, Any] = {}
-    for f in fields(values):  # type: ignore[arg-type]
-        own, name = getattr(values, f.name), f"{prefix}{f.name}"
-        if is_dataclass(own):
-            changed[f.name] = overlay(own, given, f"{name}.")
-        elif name in given:
-            changed[f.name] = given[name]
-    return replace(values, **changed)  # type: ignore[type-var]
 
 
 def usage(verb: str, flags: Sequence[Flag]) -> str:

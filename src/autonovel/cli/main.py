@@ -16,14 +16,15 @@ from typing import Any, Literal
 from autonovel.base.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
 from autonovel.base.screen import say
 from autonovel.cli.common import TrainingVerb
-from autonovel.cli.flags import Flag, Given, build, flags_of, overlay, read
+from autonovel.cli.flags import Flag, all_flags, build, flags_of, read
 from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
 from autonovel.runs.verbs import VERBS as EDITS
+from autonovel.settings.fields import check
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.recipes import get_recipe, with_pretraining
-from autonovel.settings.registry import CHOICES, described
+from autonovel.settings.registry import PLANS, described
+from autonovel.settings.resolve import Asked
 
 VERBS = {
     "demo": "demo.Demo",
@@ -45,9 +46,6 @@ VERBS = {
     "doctor": "doctor.Doctor",
 }
 """Every command and its class, in a module beside this one."""
-
-SHORT = {"--incremental": "--joint.incremental", "--no-incremental": "--joint.no-incremental"}
-"""Flags that stand for a field of the recipe."""
 
 HELP = ("-h", "--help", "--help-all")
 
@@ -119,19 +117,23 @@ def _obey(words: list[str]) -> None:
     elif any(word in HELP for word in words):
         say(_help(words[0], words[1:]))
     elif issubclass(kind := _verb(words[0]), TrainingVerb):
-        given = read(words[0], words[1:], _flags(kind, Recipe()), SHORT)
-        options = build(kind, given)
-        recipe = _with_typed(options.base(given), given)
+        options, asked = _typed(words[0], kind, words[1:])
         with _joined(options.device):
             options.check()
-            options.do(recipe)
+            options.do(asked)
     else:
-        build(kind, read(words[0], words[1:], _flags(kind))).do()
+        build(kind, read(words[0], words[1:], list(flags_of(kind)))).do()
 
 
-def _with_typed(recipe: Recipe, given: Given) -> Recipe:
-    """The recipe with the fields that were typed; another pre-training brings its own schedule, but what is typed counts."""
-    return overlay(with_pretraining(recipe, given.get("pretrain.method", recipe.pretrain.method)), given)
+def _typed(verb: str, kind: type[Any], words: list[str]) -> tuple[Any, Asked]:
+    """The options of a command that trains, and the recipe with the fields that were typed."""
+    own = {flag.path for flag in flags_of(kind)}
+    settings = [_named(flag) for flag in all_flags(Recipe) if flag.path not in SAID_BY_OPTIONS]
+    given = read(verb, words, [*flags_of(kind), *settings])
+    options = build(kind, given)
+    asked = options.base(given).with_values({path: value for path, value in given.items() if path not in own})
+    check(asked.get())
+    return options, asked
 
 
 def _verb(name: str) -> type[Any]:
@@ -140,41 +142,36 @@ def _verb(name: str) -> type[Any]:
     return found
 
 
+SAID_BY_OPTIONS = ("name", "preset")
+"""Fields of a recipe that --recipe and --preset say."""
+
+
 def _flags(kind: type[Any], recipe: Recipe | None = None) -> list[Flag]:
-    """All flags of a command; the fields of the recipe are flags beside its own, such as ``--joint.epochs``."""
+    """All flags of a command; what means something in the recipe is a flag beside its own, such as ``--joint.epochs``."""
     own = list(flags_of(kind))
     if recipe is None:
         return own
-    taken = ("name", "preset")  # which --recipe and --preset say
-    return own + [_named(flag) for flag in flags_of(Recipe, recipe) if flag.path not in taken]
+    return own + [_named(flag) for flag in flags_of(Recipe, recipe) if flag.path not in SAID_BY_OPTIONS]
 
 
 def _named(flag: Flag) -> Flag:
     """A flag that chooses by name takes the names there are, and says of each when to use it."""
-    names, lines = tuple(CHOICES.get(flag.path, ())), described().get(flag.path, {})
+    names, lines = tuple(PLANS) if flag.path == "method" else (), described().get(flag.path, {})
     text = " ".join([flag.text, *(f"{name}: {line}." for name, line in lines.items())])
     return replace(flag, kind=Literal[names] if names else flag.kind, text=text)
 
 
 def _help(verb: str, words: list[str]) -> str:
-    kind = _verb(verb)
-    recipe = _recipe_to_show(kind, [word for word in words if word not in HELP])
+    kind, recipe = _verb(verb), None
+    if issubclass(kind, TrainingVerb):  # what means something depends on what the other words choose
+        try:
+            recipe = _typed(verb, kind, [word for word in words if word not in HELP])[1].get()
+        except InputError:  # help is asked for where a command was refused
+            recipe = kind().base({}).get()
     flags = _flags(kind, recipe)
     if "--help-all" in words:
         return full_help(verb, kind.__doc__ or "", flags, {} if recipe is None else headings_of(recipe))
     return short_help(verb, kind.__doc__ or "", flags, kind.MATTER)
-
-
-def _recipe_to_show(kind: type[Any], words: list[str]) -> Recipe | None:
-    """The recipe whose values --help shows as defaults: that of the other words, if they can be read."""
-    if not issubclass(kind, TrainingVerb):
-        return None
-    try:
-        given = read("", words, _flags(kind, Recipe()), SHORT)
-        return _with_typed(build(kind, given).base(given), given)
-    except InputError:
-        options = kind()
-        return get_recipe(options.recipe_name, options.preset)
 
 
 @contextmanager

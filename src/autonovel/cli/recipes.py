@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from autonovel.base.errors import option
 from autonovel.base.screen import say
 from autonovel.cli.common import Preset, Verb
-from autonovel.cli.flags import Positional, flags_of
-from autonovel.settings.recipe import Recipe
+from autonovel.cli.flags import Positional
+from autonovel.settings.fields import leaves
 from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe
 from autonovel.settings.registry import described
 
 
 @dataclass(frozen=True)
 class Recipes(Verb):
-    """List the recipes and methods, or show every field of a recipe as the flag that sets it."""
+    """List the recipes and methods, or show every field that means something in a recipe as the flag that sets it."""
 
     name: Positional[str] = ""
     """The recipe to show; all are listed when left out."""
@@ -26,8 +26,8 @@ class Recipes(Verb):
     def do(self) -> None:
         """List or show."""
         if self.name:
-            for flag in flags_of(Recipe, get_recipe(self.name, self.preset)):
-                say(option("recipe" if flag.path == "name" else flag.path, flag.default))
+            for path, value in leaves(get_recipe(self.name, self.preset)):
+                say(option("recipe" if path == "name" else path, value))
             return
         say(f"--recipe NAME (each in the presets {', '.join(PRESETS)}; all fields of one: autonovel recipes NAME)")
         _print_names(describe_recipes())

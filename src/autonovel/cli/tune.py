@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 from autonovel.base.errors import InputError, did_you_mean, option
 from autonovel.base.screen import say
 from autonovel.cli.common import TwoPiles, load_api_while
-from autonovel.cli.flags import Positional, flags_of, take_value
+from autonovel.cli.flags import Positional, all_flags, take_value
 from autonovel.discovery.arguments import check_search
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.registry import CHOICES
+from autonovel.settings.registry import PLANS
+from autonovel.settings.resolve import Asked
 
 
 class Axis(str):
@@ -88,12 +89,12 @@ class Tune(TwoPiles):
             axes[name] = [*axes.get(name, []), *(value for value in values if value not in axes.get(name, []))]
         return axes
 
-    def do(self, recipe: Recipe) -> None:
+    def do(self, asked: Asked) -> None:
         """Compare."""
         _, (labelled, unlabelled, _) = load_api_while(self.read)  # the truth of a benchmark is dropped here
         from autonovel.api.tune import tune
 
-        passed = self.passed_on(recipe)
+        passed = self.passed_on(asked)
         del passed["world"]
         names = ("trials", "splits", "hide", "seeds", "n_new", "with_pile", "halving", "together", "cache")
         own = {name: getattr(self, name) for name in names}
@@ -108,7 +109,7 @@ class Tune(TwoPiles):
 
 def _axis(text: Axis) -> tuple[str, list[Any]]:
     typed, _, values = text.partition("=")
-    flags = {flag.path: flag for flag in flags_of(Recipe)}
+    flags = {flag.path: flag for flag in all_flags(Recipe)}
     paths = [part.replace("-", "_").removeprefix("__") for part in typed.split("+")]
     for path in paths:
         if path not in flags:
@@ -118,7 +119,7 @@ def _axis(text: Axis) -> tuple[str, list[Any]]:
     found = []
     for value in values.split(","):
         taken = [take_value(flags[path], f"{option('search')} {path}", value) for path in paths]
-        names = CHOICES.get(paths[0], ())
+        names = PLANS if paths[0] == "method" else ()
         if names and taken[0] not in names:
             raise InputError(
                 f"{option('search')} {paths[0]} is '{value}'{did_you_mean(value, names)}; choose among {', '.join(names)}."

@@ -9,12 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from autonovel.base.chance import Chance
-from autonovel.settings.recipe import Augment
+from autonovel.settings.augment import SCALED, Augment
 
 PAD = 4
 """The largest whole-pixel shift."""
 JITTER_CHANCE = 0.8
 """How often brightness, contrast, saturation and hue change, as in SimCLR."""
+COVERED, COVERED_SIDE = 0.5, 0.4
+"""How often a square is covered in a scan, and its side as a share of the image's."""
 DRAWS = 10
 """How often a part that does not fit into the image is drawn, as by torchvision; then the whole image is shown."""
 
@@ -26,15 +28,23 @@ def make_views(
     settings: Augment,
     *,
     views: range,
+    mirror: bool = False,
     size: int | None = None,
 ) -> list[Tensor]:
     """Several random views of each image, as :func:`make_view` makes them one by one, in as many operations as for one."""
     several = images.repeat(len(views), 1, 1, 1)
-    return list(_vary(several, Chance(key, index, views), settings, size).chunk(len(views)))
+    return list(_vary(several, Chance(key, index, views), settings, mirror, size).chunk(len(views)))
 
 
 def make_view(
-    images: Tensor, key: Tensor, index: Tensor, settings: Augment, *, view: int = 0, size: int | None = None
+    images: Tensor,
+    key: Tensor,
+    index: Tensor,
+    settings: Augment,
+    *,
+    view: int = 0,
+    mirror: bool = False,
+    size: int | None = None,
 ) -> Tensor:
     """One random view of each image.
 
@@ -42,24 +52,25 @@ def make_view(
         images: uint8 (n, h, w, c).
         key, index, view: see :class:`Chance`.
         settings: what may change.
+        mirror: whether left and right are exchanged by chance.
         size: side of a smaller or larger result; the images' own when left out.
 
     Returns:
         float32 (n, c, h, w) in [0, 1], laid out channels-last.
     """
-    return _vary(images, Chance(key, index, view), settings, size)
+    return _vary(images, Chance(key, index, view), settings, mirror, size)
 
 
-def _vary(images: Tensor, chance: Chance, settings: Augment, size: int | None) -> Tensor:
-    smooth = settings.crop in ("resized", "mixed") or settings.rotate or settings.zoom or settings.shift
+def _vary(images: Tensor, chance: Chance, settings: Augment, mirror: bool, size: int | None) -> Tensor:
+    smooth = settings.kind in SCALED or settings.rotate or settings.zoom or settings.shift
     if smooth or (size is not None and size != images.shape[1]):
-        pixels = _warp(to_float(images), chance, settings, size)
+        pixels = _warp(to_float(images), chance, settings, mirror, size)
     else:
-        pixels = to_float(_shift(images, chance, settings))
+        pixels = to_float(_shift(images, chance, settings, mirror))
     if settings.jitter or settings.grey or settings.solarise:
         pixels = _recolour(pixels, chance, settings)
-    if settings.cutout:
-        pixels = _cut_out(pixels, chance, settings)
+    if settings.kind == "scan":
+        pixels = _cut_out(pixels, chance)
     return pixels
 
 
@@ -86,18 +97,18 @@ def turned(images: Tensor, turns: Tensor) -> Tensor:
     return quarter_turns(images).index_select(0, n * turns + torch.arange(n, device=images.device))
 
 
-def _shift(images: Tensor, chance: Chance, settings: Augment) -> Tensor:
+def _shift(images: Tensor, chance: Chance, settings: Augment, mirror: bool) -> Tensor:
     """Whole-pixel crop and flip by index arithmetic, on uint8."""
     n, h, w, _ = images.shape
     rows = torch.arange(h, device=images.device).expand(n, h)
     cols = torch.arange(w, device=images.device).expand(n, w)
-    if settings.flip:
+    if mirror:
         cols = torch.where(chance.coin()[:, None], w - 1 - cols, cols)
-    if settings.crop == "none":
+    if settings.kind not in ("shift", "reflect"):
         return _pick(images, rows, cols)
     rows = rows + chance.integer(-PAD, PAD)[:, None]
     cols = cols + chance.integer(-PAD, PAD)[:, None]
-    if settings.crop == "reflect":
+    if settings.kind == "reflect":
         rows, cols = _reflect(rows, h), _reflect(cols, w)
         inside = None
     else:
@@ -125,23 +136,23 @@ def _reflect(position: Tensor, size: int) -> Tensor:
     return torch.minimum(position, period - position)
 
 
-def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -> Tensor:
+def _warp(pixels: Tensor, chance: Chance, settings: Augment, mirror: bool, size: int | None) -> Tensor:
     """Scaled crops, flips, rotations, zooms and shifts in one bilinear sampling."""
     n, c, h, w = pixels.shape
     one, zero = pixels.new_ones(n), pixels.new_zeros(n)
     scale_x, scale_y, move_x, move_y = one, one, zero, zero
-    if settings.crop in ("resized", "mixed"):
+    if settings.kind in SCALED:
         scale_x, scale_y = part_sides(chance, settings)
         move_x = (1 - scale_x) * chance.uniform(-1, 1)
         move_y = (1 - scale_y) * chance.uniform(-1, 1)
-    if settings.crop in ("zero", "reflect", "mixed"):
+    if settings.kind in ("shift", "reflect", "mixed"):
         # a whole-pixel shift, in units of half the side
         shift_x = chance.integer(-PAD, PAD) * (2 / w)
         shift_y = chance.integer(-PAD, PAD) * (2 / h)
-        plain = chance.coin() if settings.crop == "mixed" else torch.ones_like(one, dtype=torch.bool)
+        plain = chance.coin() if settings.kind == "mixed" else torch.ones_like(one, dtype=torch.bool)
         scale_x, scale_y = torch.where(plain, one, scale_x), torch.where(plain, one, scale_y)
         move_x, move_y = torch.where(plain, shift_x, move_x), torch.where(plain, shift_y, move_y)
-    if settings.flip:
+    if mirror:
         scale_x = torch.where(chance.coin(), -scale_x, scale_x)
     if settings.zoom:
         zoom = chance.uniform(1 - settings.zoom, 1 + settings.zoom)
@@ -160,13 +171,13 @@ def _warp(pixels: Tensor, chance: Chance, settings: Augment, size: int | None) -
     )
     side = (size, size) if size is not None else (h, w)
     grid = F.affine_grid(theta, [n, c, *side], align_corners=False)
-    if settings.crop == "reflect":
+    if settings.kind == "reflect":
         # mirrored at the border pixel, as by a whole-pixel shift; grid_sample itself would mirror at the pixel's outer edge
         x, y = (
             (2 * _reflect((grid[..., i] + 1) * side / 2 - 0.5, side) + 1) / side - 1 for i, side in enumerate((w, h))
         )
         grid = torch.stack([x, y], -1)
-    outside = {"black": "zeros", "edge": "border"}[settings.outside]
+    outside = "border" if settings.kind == "drawing" else "zeros"
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode=outside, align_corners=False)
 
 
@@ -178,7 +189,7 @@ def part_sides(chance: Chance, settings: Augment) -> tuple[Tensor, Tensor]:
         ratio = torch.exp(chance.uniform(math.log(3 / 4), math.log(4 / 3)))
         return (area * ratio).sqrt(), (area / ratio).sqrt()
 
-    if not settings.redraw:
+    if settings.kind not in ("redrawn", "drawing"):
         width, height = draw()
         return width.clamp(max=1.0), height.clamp(max=1.0)
     width, height = torch.stack([torch.stack(draw()) for _ in range(DRAWS)]).unbind(1)
@@ -226,14 +237,14 @@ def _turn_hue(pixels: Tensor, angle: Tensor) -> Tensor:
     return torch.stack([blend(red, green, blue), blend(green, blue, red), blend(blue, red, green)], 1)
 
 
-def _cut_out(pixels: Tensor, chance: Chance, settings: Augment) -> Tensor:
-    """Cover a square around a random pixel."""
+def _cut_out(pixels: Tensor, chance: Chance) -> Tensor:
+    """Cover a square around a random pixel of some images with their mean colour; parts of it may lie outside."""
     h, w = pixels.shape[2:]
-    covered = chance.coin(settings.cutout)[:, None]
+    covered = chance.coin(COVERED)[:, None]
     inside = []
     for side in (h, w):
         centre = chance.uniform(0, side)[:, None]
         places = torch.arange(side, device=pixels.device) + 0.5
-        inside.append(((places - centre).abs() < settings.cutout_side * side / 2) & covered)
+        inside.append(((places - centre).abs() < COVERED_SIDE * side / 2) & covered)
     square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
     return torch.where(square, pixels.mean((2, 3), keepdim=True), pixels)

@@ -16,10 +16,7 @@ from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import as_path
 from autonovel.runs.folder import Run
 from autonovel.runs.state import standing
-from autonovel.runs.upgrade import upgraded_recipe
-from autonovel.settings.recipe import Recipe, from_dict
-from autonovel.settings.recipes import get_recipe
-from autonovel.settings.resolve import Facts, loosened
+from autonovel.settings.resolve import Asked
 
 MOST_LISTED = 8
 """The most classes that the sentence about what was taken lists; of more, it lists the first ones."""
@@ -68,17 +65,10 @@ def next_round(run: Run, more: Any = None, *, images: Any = None) -> NextRound:
     return NextRound(given, taken.sentence(further))
 
 
-def same_recipe(run: Run, preset: str | None = None) -> Recipe:
-    """The recipe of a run, with what was settled for its images left to the data again; or its recipe in another preset."""
-    config = run.config["run"]
-    recipe = from_dict(Recipe, upgraded_recipe(config["recipe"]))
-    if preset is not None and preset != recipe.preset:
-        return get_recipe(recipe.name, preset)
-    data, n_new = config["data"], config["n_new"]
-    side, _, channels = data["shape"]
-    gpu = run.finished and "cuda" in str(run.summary.get("device", ""))
-    number = None if n_new == "auto" else int(n_new)
-    return loosened(recipe, Facts(data["images"], len(data["class_names"]), number, side, channels, gpu))
+def asked_again(run: Run, preset: str | None = None) -> Asked:
+    """What was asked for in a run, in another preset where one is given; the data decide the rest again."""
+    asked = Asked(**run.config["asked"])
+    return asked if preset is None else asked.in_preset(preset)
 
 
 @dataclass(frozen=True)

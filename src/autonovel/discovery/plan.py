@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autonovel.base.errors import option
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.registry import PLANS, find
+from autonovel.settings.registry import plan_of
 
 if TYPE_CHECKING:
     from autonovel.methods.base import Method
@@ -33,7 +32,7 @@ ESTIMATE = Stage("estimate", None)
 
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:
     """The stages of the recipe's method, for this many known classes."""
-    stages: list[Stage] = find(PLANS, recipe.method, option("method"))(recipe, n_known)
+    stages: list[Stage] = plan_of(recipe.method)(recipe, n_known)
     return stages
 
 

@@ -19,7 +19,7 @@ from autonovel.maths.count.probes import MIN_PROBE_CLASSES
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import components
 from autonovel.maths.mixed import find_old
-from autonovel.settings.recipe import Estimate
+from autonovel.settings.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,10 @@ def plan_probes(data: ImageSet, settings: Estimate, seed: int, seen: str | None)
     )
 
 
+_OF_METHODS = ("coverage", "size_range", "reading", "anchor_share", "outlier_threshold")
+"""What only some of the methods that count have."""
+
+
 def estimate_from(
     features: Tensor,
     plan: ProbePlan,
@@ -99,11 +103,7 @@ def estimate_from(
         free,
         method=method,
         max_new=max_new,
-        coverage=settings.coverage,
-        size_range=settings.size_range,
-        reading=settings.reading,
-        anchor_share=settings.anchor_share,
-        outlier_threshold=settings.outlier_threshold,
+        **{name: value for name, value in vars(settings).items() if name in _OF_METHODS},
         seed=seed,
         probe_groups=plan.groups,
         run_jobs=mode.world.share_out,

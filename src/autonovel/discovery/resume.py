@@ -17,8 +17,8 @@ from autonovel.discovery.plan import Stage, before_estimate, numbered
 from autonovel.discovery.probes import plan_probes
 from autonovel.runs.files import FORMAT
 from autonovel.runs.folder import Run, versions
-from autonovel.runs.upgrade import upgraded_recipe
-from autonovel.settings.recipe import Recipe, from_dict
+from autonovel.settings.fields import from_dict
+from autonovel.settings.recipe import Recipe
 
 _SEEN = {"images": ("pixels", "images"), "labels": ("labelled", "labelled images"), "both": ("fingerprint", "images")}
 """By what a method sees: the fingerprint that tells such data apart, and what to call the data."""
@@ -60,7 +60,7 @@ def take_over(
     A stage can be used by another run that has the data which the stage saw: all images, or only the labelled ones.
     """
     mine, theirs = config["run"], source.config["run"]
-    other = from_dict(Recipe, upgraded_recipe(theirs["recipe"]))
+    other = from_dict(Recipe, theirs["recipe"])
     first = [stage for stage in stages if stage.method is not None and not stage.method.needs_number]
     same = replace(recipe.model, temperature=other.model.temperature) == other.model
     for position, stage in enumerate(first):

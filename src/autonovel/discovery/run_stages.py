@@ -20,8 +20,8 @@ from autonovel.base.errors import InputError, kind_found, option
 from autonovel.data.images import Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.discovery.finish import number_found, read_estimate, summarise, write_estimate, write_outcome
-from autonovel.discovery.job import Job
 from autonovel.discovery.plan import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
+from autonovel.discovery.prepare import Job
 from autonovel.discovery.probes import estimate_from, plan_probes
 from autonovel.discovery.score import score
 from autonovel.machine.capture import not_captured
@@ -37,7 +37,8 @@ from autonovel.runs.folder import Run
 from autonovel.runs.merging import MERGING
 from autonovel.runs.weights import StageCheckpoint
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.resolve import is_pretrained
+from autonovel.settings.recipes import describe_recipes
+from autonovel.settings.resolve import is_pretrained, resolve
 from autonovel.training.engine import Epoch, train
 
 T = TypeVar("T")
@@ -69,9 +70,7 @@ class Walk:
     def go(self, until: str | None) -> None:
         """Walk to the end, or to the end of a stage."""
         started = time.perf_counter()
-        shorter = self.job.shorter
-        other = None if shorter is None else (shorter[0], self._planned(until, shorter[1]))
-        self.reporter.plan(self._planned(until, self.recipe), other)
+        self.reporter.plan(self._planned(until, self.recipe), self._shorter(until))
         net = self._first_net()
         before: dict[str, Tensor] = {}
         for stage in self.stages:
@@ -153,6 +152,14 @@ class Walk:
                 if until == stage.name:
                     return planned
         return planned
+
+    def _shorter(self, until: str | None) -> tuple[str, list[tuple[str, int]]] | None:
+        """What to type for a recipe that takes less time, where there is one, and the stages that it trains."""
+        asked, facts = self.job.resolved.asked, self.job.resolved.facts
+        if asked.values or asked.preset == "fast" or asked.recipe not in describe_recipes():
+            return None
+        fast = self._planned(until, resolve(asked.in_preset("fast"), facts).recipe)
+        return None if fast == self._planned(until, self.recipe) else (option("preset", "fast"), fast)
 
     def _first_net(self) -> Net:
         net = self.job.new_net().to(self.mode.device)

@@ -6,12 +6,12 @@ from autonovel.base.errors import InputError, option
 from autonovel.discovery.plan import ESTIMATE, Stage
 from autonovel.methods.supervised import KnownClasses
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.registry import OBJECTIVES, PRETRAINING, find
+from autonovel.settings.registry import home_of
 
 
 def first_stages(recipe: Recipe, n_known: int) -> list[Stage]:
     """All stages up to the known classes."""
-    pretrain = find(PRETRAINING, recipe.pretrain.method, option("pretrain.method"))
+    pretrain = home_of(recipe.pretrain)
     stages = [] if pretrain is None or not recipe.pretrain.epochs else [Stage("pretrain", pretrain)]
     stages.append(ESTIMATE)
     if n_known and recipe.supervised.epochs:
@@ -21,7 +21,7 @@ def first_stages(recipe: Recipe, n_known: int) -> list[Stage]:
 
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:
     """The first stages, then joint training."""
-    objective = find(OBJECTIVES, recipe.joint.objective, option("joint.objective"))
+    objective = home_of(recipe.joint)
     if objective is None:
         raise InputError(
             f"{option('joint.objective', 'none')} leaves nothing that finds new classes; add {option('method', 'scratch')}, "

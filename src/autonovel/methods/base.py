@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from autonovel.data.loader import Batch, shuffled
 from autonovel.models.net import Net
-from autonovel.settings.recipe import Recipe, Training
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.stages import Training
 
 T = TypeVar("T")
 
@@ -115,6 +116,8 @@ class Method(nn.Module):
 
     def __init__(self, task: Task) -> None:
         super().__init__()
+        self.mirror = task.recipe.mirror != "no"
+        """Whether views are mirrored by chance."""
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse settings that cannot work for images of this shape (height, width, channels), with one sentence."""

@@ -15,9 +15,10 @@ from autonovel.methods.joint import JointObjective
 from autonovel.methods.simclr import PROJECTION
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
+from autonovel.settings.joint import ContrastSettings
 
 
-class Contrasted(JointObjective):
+class Contrast(JointObjective):
     """SimCLR on all images and supervised contrast on the labelled ones (Vaze et al., 2022), with the known classes beside.
 
     Heads that cluster decide in the first steps what a cluster is, from features that know nothing yet, and then keep to it.
@@ -25,6 +26,7 @@ class Contrasted(JointObjective):
     """
 
     needs_number = False
+    settings: ContrastSettings
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -33,18 +35,11 @@ class Contrasted(JointObjective):
         self._pile = "new"
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Settings that no comparison can work with, and methods that would wait for clusters."""
-        contrast = self.settings.contrast
+        """Refuse methods that would wait for clusters."""
         if self._method != "scratch":
             raise InputError(
                 f"{option('joint.objective')} contrast learns a space and no clusters; use {option('method', 'scratch')}, "
                 "which finds them in it."
-            )
-        if not contrast.temperature > 0:
-            raise InputError(f"{option('joint.contrast.temperature')} is {contrast.temperature}; it must be above 0.")
-        if not 0 <= contrast.known_share <= 1:
-            raise InputError(
-                f"{option('joint.contrast.known_share')} is {contrast.known_share}; it must lie between 0 and 1."
             )
 
     def prepare(self, net: Net) -> None:
@@ -54,11 +49,11 @@ class Contrasted(JointObjective):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Two of each image."""
-        return make_views(batch.images, key, batch.index, self.settings.contrast.augment, views=range(2))
+        return make_views(batch.images, key, batch.index, self.settings.augment, views=range(2), mirror=self.mirror)
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """The contrast of all views, and the cross-entropy of labelled ones over the known classes."""
-        contrast = self.settings.contrast
+        contrast = self.settings
         features = net.features_of(seen.views)
         first, second = net.head_of("pretext", features)
         losses = {"contrast": labelled_nt_xent(first, second, seen.labels, contrast.temperature, contrast.known_share)}

@@ -15,8 +15,9 @@ from autonovel.methods import autonovel
 from autonovel.methods.base import Look, Losses, Method, PileAnswer, Task
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
-from autonovel.settings.recipe import Recipe, Training
-from autonovel.settings.registry import OBJECTIVES, find
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.registry import home_of
+from autonovel.settings.stages import Training
 
 CHECKED = 10_000
 """In piles up to this size a number that was given is held against what the images look like; it takes as long again."""
@@ -76,7 +77,7 @@ def plan_after_training(recipe: Recipe, n_known: int) -> list[Stage]:
     An objective that makes no clusters learns the known classes itself and need not know the number of new ones, which is then
     estimated from what it has learned. Without an objective the first stages are all.
     """
-    if find(OBJECTIVES, recipe.joint.objective, option("joint.objective")) is None:
+    if home_of(recipe.joint) is None:
         first = autonovel.first_stages(recipe, n_known)
         if first == [ESTIMATE]:
             raise InputError(

@@ -11,14 +11,14 @@ from autonovel.maths.mixed import find_old
 from autonovel.methods.base import Look, Method, Seen, Task
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
-from autonovel.settings.recipe import Joint
+from autonovel.settings.joint import Joint
 
 LOOKS = 4
 """How often during training a pile that may be mixed is searched for images of known classes, with what was learned so far."""
 
 
 class JointObjective(Method):
-    """The order of images, the ramp and the numbers of classes; which images of the pile are of known classes.
+    """The order of images and the numbers of classes; which images of the pile are of known classes.
 
     An image of a known class that is taken for a new one competes for a cluster with the images that are new. Such images
     are looked for before the first epoch and now and then after it, and learned from as if they were labelled.
@@ -73,7 +73,3 @@ class JointObjective(Method):
             return super().order(labels, *key)
         labelled, unlabelled = torch.nonzero(labels >= 0).flatten(), torch.nonzero(labels < 0).flatten()
         return mixed(labelled, unlabelled, s.batch, s.known_per_batch, *key)
-
-    def ramp(self, epoch: int) -> float:
-        """The weight of consistency and incremental loss."""
-        return self.settings.ramp_at(epoch)

@@ -10,7 +10,8 @@ from autonovel.methods.autonovel import first_stages
 from autonovel.methods.base import Look, Losses, Method, Task
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
-from autonovel.settings.recipe import Recipe, Training
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.stages import Training
 
 
 class KMeans(Method):

@@ -13,10 +13,11 @@ from autonovel.data.augment import make_views
 from autonovel.data.loader import Batch
 from autonovel.maths.contrastive import follow, info_nce, push
 from autonovel.methods.base import Look, Method, Seen, Task
-from autonovel.methods.simclr import PROJECTION, check_contrast
+from autonovel.methods.simclr import PROJECTION
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.models.views import Chain
+from autonovel.settings.stages import MoCoSettings
 
 
 class MoCo(Method):
@@ -30,8 +31,7 @@ class MoCo(Method):
     share a batch, each forms groups of its own, so the result is like that of one process but not the same.
     """
 
-    temperature: ClassVar[float] = 0.07
-    """Where the settings leave it open, as published."""
+    settings: MoCoSettings
     norm_groups: ClassVar[int] = 8
     """Groups in which a batch is normalised."""
     queue: Tensor
@@ -41,15 +41,14 @@ class MoCo(Method):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
+        assert isinstance(task.recipe.pretrain, MoCoSettings)
         self.settings = task.recipe.pretrain
-        self._contrast = task.recipe.pretrain.contrast
 
     def check(self, shape: tuple[int, ...]) -> None:
         """The queue must hold a batch."""
-        check_contrast(self._contrast)
-        if self._contrast.queue < self.settings.batch:
+        if self.settings.queue < self.settings.batch:
             raise InputError(
-                f"{option('pretrain.contrast.queue')} is {self._contrast.queue}; "
+                f"{option('pretrain.queue')} is {self.settings.queue}; "
                 f"it must be at least as long as a batch ({self.settings.batch})."
             )
 
@@ -62,7 +61,7 @@ class MoCo(Method):
         net.add_head("pretext", self.head(net.n_features))
         self.slow_backbone = copy.deepcopy(net.backbone).requires_grad_(False).train()
         self.slow_head = copy.deepcopy(net.heads["pretext"]).requires_grad_(False).train()
-        self.register_buffer("queue", torch.randn(self._contrast.queue, PROJECTION))
+        self.register_buffer("queue", torch.randn(self.settings.queue, PROJECTION))
         self.register_buffer("written", torch.zeros((), dtype=torch.int64))
 
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
@@ -73,7 +72,7 @@ class MoCo(Method):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Two of each image, one for each network."""
-        return make_views(batch.images, key, batch.index, self._contrast.augment, views=range(2))
+        return make_views(batch.images, key, batch.index, self.settings.augment, views=range(2), mirror=self.mirror)
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy of each first view over its partner and the queue, which then takes in the partners."""
@@ -85,7 +84,7 @@ class MoCo(Method):
             features = net.through_learning(mixed, groups, self.slow_backbone)
             features = features.unflatten(0, (-1, groups)).transpose(0, 1).flatten(0, 1)
             keys = net.through_head(self.slow_head, net.whole(features))
-        loss = info_nce(queries, keys, self.queue, self._contrast.temperature or self.temperature)
+        loss = info_nce(queries, keys, self.queue, self.settings.temperature)
         with torch.no_grad():
             queue, written = push(self.queue, self.written, keys)
             self.queue.copy_(queue)
@@ -96,13 +95,11 @@ class MoCo(Method):
         """The second network follows the first."""
         slow = [*self.slow_backbone.parameters(), *self.slow_head.parameters()]
         fast = [*net.backbone.parameters(), *net.heads["pretext"].parameters()]
-        follow(slow, fast, self._contrast.momentum)
+        follow(slow, fast, self.settings.momentum)
 
 
 class MoCoV2(MoCo):
     """MoCo v2 (Chen et al., 2020): a projection with a hidden layer."""
-
-    temperature = 0.2
 
     def head(self, inputs: int) -> HeadSpec:
         """One hidden layer as wide as the features."""

@@ -16,13 +16,11 @@ from autonovel.methods.base import Look, Losses, Seen, Task
 from autonovel.methods.joint import JointObjective
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
-from autonovel.settings.limits import Limits, check_limits
+from autonovel.settings.augment import Augment
+from autonovel.settings.joint import NeighboursSettings
 
-_LIMITS: Limits = (
-    ("nearest", 1, float("inf"), "be at least 1"),
-    ("heads", 1, float("inf"), "be at least 1"),
-    ("balance", 0, float("inf"), "be at least 0"),
-)
+PLAIN = Augment("shift")
+"""How the plain view of an image is made."""
 
 
 class Neighbours(JointObjective):
@@ -32,6 +30,7 @@ class Neighbours(JointObjective):
     found once, before the first epoch. Labelled images learn their class beside, at a head of their own.
     """
 
+    settings: NeighboursSettings
     neighbours: Tensor
     """int32 (images, nearest): the nearest images of the pile to each one of it; a labelled image stands for itself."""
     head_losses: Tensor
@@ -40,22 +39,12 @@ class Neighbours(JointObjective):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         recipe = task.recipe
-        learned_before = recipe.pretrain.method != "none" and recipe.pretrain.epochs
-        self._taught = bool(learned_before or (task.n_known and recipe.supervised.epochs))
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Numbers in their ranges."""
-        check_limits(self.settings.neighbours, "joint.neighbours", _LIMITS)
-        if self._n_known and self.settings.known_per_batch:
-            raise InputError(
-                f"{option('joint.known_per_batch')} cannot be used with {option('joint.objective', 'neighbours')}, "
-                "whose batches are half neighbours; leave it at 0."
-            )
+        self._taught = bool(recipe.pretrain.epochs or (task.n_known and recipe.supervised.epochs))
 
     def prepare(self, net: Net) -> None:
         """Add the heads, and room for the neighbours; until they are found, each image is its own."""
         super().prepare(net)
-        settings = self.settings.neighbours
+        settings = self.settings
         if not self._taught and not net.pretrained:
             raise InputError(
                 f"{option('joint.objective')} neighbours needs features to find neighbours in; "
@@ -89,12 +78,13 @@ class Neighbours(JointObjective):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """A plain and a varied one of each image."""
-        plain = make_view(batch.images, key, batch.index, self.settings.augment)
-        return [plain, make_view(batch.images, key, batch.index, self.settings.neighbours.augment, view=1)]
+        plain = make_view(batch.images, key, batch.index, PLAIN, mirror=self.mirror)
+        varied = make_view(batch.images, key, batch.index, self.settings.augment, view=1, mirror=self.mirror)
+        return [plain, varied]
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """What neighbours teach every head; known classes beside."""
-        settings, labels = self.settings.neighbours, self.labels_of(seen)
+        settings, labels = self.settings, self.labels_of(seen)
         free, half = labels < 0, len(labels) // 2
         features = net.features_of(seen.views)
         plain, varied = (scores.log_softmax(2) for scores in net.head_of("new", features))

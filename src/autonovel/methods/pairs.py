@@ -15,6 +15,7 @@ from autonovel.methods.base import Look, Seen, Task
 from autonovel.methods.joint import JointObjective
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
+from autonovel.settings.joint import PairsSettings
 
 
 class Pairs(JointObjective):
@@ -24,31 +25,31 @@ class Pairs(JointObjective):
     """Final weight of the loss of new images at the extended head, as in the paper."""
     RESTARTS = 3
     """Of k-means over the whole pile."""
+    settings: PairsSettings
     clusters: Tensor
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
+        self._incremental = task.recipe.incremental
         self._rule = find_rule(self.settings.pairs)
         self._clusters_pile = self.settings.pairs == "kmeans-all" and self.settings.pair_weight > 0
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Some loss must be left, and the head must be one that can be extended if it is to be."""
         s = self.settings
-        if s.incremental and self._model.head == "cosine":
+        if self._incremental and self._model.head == "cosine":
             raise InputError(
                 f"A cosine head cannot be extended by the pairs objective; use {option('model.head', 'linear')} "
-                f"or {option('joint.incremental', False)}."
+                f"or {option('incremental', False)}."
             )
-        if not any((s.known_weight, s.pair_weight, s.consistency, s.incremental)):
+        if not any((s.known_weight, s.pair_weight, s.consistency, self._incremental)):
             raise InputError("Every loss of joint training is switched off; leave at least one weight above 0.")
-        if not -1 <= s.pair_threshold < 1:
-            raise InputError(f"{option('joint.pair_threshold')} is {s.pair_threshold}; a cosine lies between -1 and 1.")
 
     def prepare(self, net: Net) -> None:
         """Add a head for the new classes; extend that of the known ones if asked to."""
         super().prepare(net)
         net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True))
-        if self.settings.incremental and self._n_known:
+        if self._incremental and self._n_known:
             net.extend_known(self._n_new)
         if self._clusters_pile:
             self.register_buffer("clusters", torch.full((self._n_images,), -1))
@@ -67,7 +68,11 @@ class Pairs(JointObjective):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Two of each image."""
-        return make_views(batch.images, key, batch.index, self.settings.augment, views=range(2))
+        return make_views(batch.images, key, batch.index, self.settings.augment, views=range(2), mirror=self.mirror)
+
+    def ramp(self, epoch: int) -> float:
+        """The weight of consistency and incremental loss."""
+        return self.settings.ramp_at(epoch)
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """All terms whose weight is not zero."""
@@ -86,7 +91,7 @@ class Pairs(JointObjective):
             agreement = agreement + consistency(*(scores.softmax(1) for scores in known_scores))
             if s.known_weight:
                 losses["known"] = s.known_weight * cross_entropy(known_scores[0], labels, is_labelled)
-            if s.incremental:
+            if self._incremental:
                 guess = self._n_known + new_scores[0].argmax(1)
                 losses["incremental"] = (
                     ramp * self.INCREMENTAL_WEIGHT * cross_entropy(known_scores[0], guess, ~is_labelled)
@@ -98,4 +103,4 @@ class Pairs(JointObjective):
     def _pair_input(self, features: Tensor, labels: Tensor, index: Tensor) -> PairInput:
         s = self.settings
         clusters = self.clusters[index] if self._clusters_pile else torch.full_like(labels, -1)
-        return PairInput(features, labels < 0, clusters, self._n_new, s.top_k, s.pair_threshold)
+        return PairInput(features, labels < 0, clusters, self._n_new, s.top_k, s.threshold)

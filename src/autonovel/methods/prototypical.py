@@ -12,8 +12,7 @@ from autonovel.data.augment import make_view, turned
 from autonovel.data.loader import Batch
 from autonovel.methods.base import Method, Seen, Task
 from autonovel.models.net import Net
-from autonovel.settings.limits import check_limits
-from autonovel.settings.recipe import Pretrain
+from autonovel.settings.stages import PrototypicalSettings
 
 
 class Prototypical(Method):
@@ -21,18 +20,18 @@ class Prototypical(Method):
 
     sees = "labels"
     whole_batches = True
-    settings: Pretrain
+    settings: PrototypicalSettings
     families: Tensor | None
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
+        assert isinstance(task.recipe.pretrain, PrototypicalSettings)
         self.settings = task.recipe.pretrain
         families = task.families if self.settings.families else None
         self.register_buffer("families", None if families is None else torch.from_numpy(families), persistent=False)
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """The share of episodes must lie in [0, 1]; images that are turned must be square."""
-        check_limits(self.settings, "pretrain", (("families", 0.0, 1.0, "lie between 0 and 1"),))
+        """Images that are turned must be square."""
         if self.settings.turns and shape[0] != shape[1]:
             raise InputError(
                 f"{option('pretrain.turns', True)} needs square images; set {option('model.size')}, or use "
@@ -70,7 +69,7 @@ class Prototypical(Method):
 
         Classes of one family are turned alike too: as different characters of an alphabet they would be easy to tell apart.
         """
-        view = make_view(batch.images, key, batch.index, self.settings.augment)
+        view = make_view(batch.images, key, batch.index, self.settings.augment, mirror=self.mirror)
         if not self.settings.turns:
             return [view]
         # where several processes share an episode, each has some of its images but the labels of all

@@ -32,7 +32,7 @@ class Rotation(Method):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """One of each image, in all four rotations."""
-        return [quarter_turns(make_view(batch.images, key, batch.index, self.settings.augment))]
+        return [quarter_turns(make_view(batch.images, key, batch.index, self.settings.augment, mirror=self.mirror))]
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy over the four rotations of every image in the batch."""

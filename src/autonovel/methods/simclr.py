@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 from autonovel.data.augment import make_views
@@ -12,21 +10,10 @@ from autonovel.maths.contrastive import nt_xent
 from autonovel.methods.base import Method, Seen, Task
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
-from autonovel.settings.limits import Limits, check_limits
-from autonovel.settings.recipe import Contrast
+from autonovel.settings.stages import SimCLRSettings
 
 PROJECTION = 128
 """Outputs of the projection in which views are compared."""
-_LIMITS: Limits = (
-    ("queue", 1, math.inf, "be at least 1"),
-    ("temperature", 0, math.inf, "be at least 0"),
-    ("momentum", 0, 1, "lie between 0 and 1"),
-)
-
-
-def check_contrast(settings: Contrast) -> None:
-    """Refuse settings that cannot work, with one sentence."""
-    check_limits(settings, "pretrain.contrast", _LIMITS)
 
 
 class SimCLR(Method):
@@ -35,14 +22,12 @@ class SimCLR(Method):
     Uses no labels. Every other image of the batch is taken for another object, so large batches help.
     """
 
+    settings: SimCLRSettings
+
     def __init__(self, task: Task) -> None:
         super().__init__(task)
+        assert isinstance(task.recipe.pretrain, SimCLRSettings)
         self.settings = task.recipe.pretrain
-        self._contrast = task.recipe.pretrain.contrast
-
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Settings that no comparison can work with."""
-        check_contrast(self._contrast)
 
     def prepare(self, net: Net) -> None:
         """Add a projection with one hidden layer."""
@@ -51,9 +36,9 @@ class SimCLR(Method):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Two of each image."""
-        return make_views(batch.images, key, batch.index, self._contrast.augment, views=range(2))
+        return make_views(batch.images, key, batch.index, self.settings.augment, views=range(2), mirror=self.mirror)
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy of each view over all others of the batch."""
         first, second = net.head_of("pretext", net.features_of(seen.views))
-        return {"simclr": nt_xent(first, second, self._contrast.temperature or 0.5)}
+        return {"simclr": nt_xent(first, second, self.settings.temperature)}

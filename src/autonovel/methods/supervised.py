@@ -28,7 +28,7 @@ class KnownClasses(Method):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """One of each image."""
-        return [make_view(batch.images, key, batch.index, self.settings.augment)]
+        return [make_view(batch.images, key, batch.index, self.settings.augment, mirror=self.mirror)]
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """Cross-entropy over the known classes."""

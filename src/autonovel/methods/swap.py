@@ -16,20 +16,14 @@ from autonovel.data.loader import Batch
 from autonovel.maths.grouping import clearer_groups
 from autonovel.maths.known_space import components
 from autonovel.maths.losses import balanced_targets, log_picked, set_divergence
-from autonovel.methods.base import Look, Losses, Seen
+from autonovel.methods.base import Look, Losses, Seen, Task
 from autonovel.methods.joint import JointObjective
 from autonovel.models.heads import HeadSpec, ProjectedHeads
 from autonovel.models.net import Net
-from autonovel.settings.limits import Limits, check_limits
-from autonovel.settings.recipe import KEEP_LAYOUT, Augment, rise
+from autonovel.settings.augment import Augment
+from autonovel.settings.joint import SwapSettings, rise
+from autonovel.settings.recipe import KEEP_LAYOUT
 
-_LIMITS: Limits = (
-    ("regroups", 0, math.inf, "be at least 0"),
-    ("by_class", 0.0, 1.0, "lie between 0 and 1, or be -1 to leave it to the number of classes"),
-    ("divergence", 0.0, math.inf, "be at least 0"),
-    ("divergence_ramp", 0.0, 1.0, "lie between 0 and 1"),
-    ("divergence_bound", -math.inf, 0.0, "be below 0, as log-probabilities are, or 0 for no bound"),
-)
 VIEWS = 2
 """Full-size views of each image; each predicts the targets of the other."""
 EPSILON, ROUNDS = 0.05, 3
@@ -44,7 +38,7 @@ AT_ONCE = 4096
 """Images that pass through the heads together between epochs."""
 
 
-class Swapped(JointObjective):
+class Swap(JointObjective):
     """Each view predicts the balanced assignment of the others (Caron et al., 2020; Fini et al., 2021).
 
     Scores of known and new classes stand in one softmax; labelled images have their label as target, the others a balanced
@@ -52,24 +46,28 @@ class Swapped(JointObjective):
     """
 
     doubts = True
+    settings: SwapSettings
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._smallest_part = task.recipe.smallest_part
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Numbers in their ranges, and a network that takes what it is shown."""
-        check_limits(self.settings.swap, "joint.swap", _LIMITS)
+        """Refuse a network that cannot take what it is shown."""
         self._check_views(self._model.backbone)
 
     def _check_views(self, backbone: str) -> None:
-        if self.settings.swap.small_views and backbone in KEEP_LAYOUT:
+        if self.settings.small_views and backbone in KEEP_LAYOUT:
             raise InputError(
                 f"The {backbone} network takes images of one size, so there can be no small views; set "
-                f"{option('joint.swap.small_views', 0)}, or choose another {option('model.backbone')}."
+                f"{option('joint.small_views', 0)}, or choose another {option('model.backbone')}."
             )
 
     def prepare(self, net: Net) -> None:
         """Add the clustering heads and the over-clustering ones, and the sizes that targets aim at."""
         super().prepare(net)
         self._check_views(net.settings.backbone)  # that of a file says what it is only once it is read
-        swap, n_new = self.settings.swap, self._n_new
+        swap, n_new = self.settings, self._n_new
         self._add_heads(net, "new", n_new)
         if swap.regroups:
             self.register_buffer("prior_new", torch.full((swap.heads, n_new), 1 / n_new))
@@ -77,7 +75,7 @@ class Swapped(JointObjective):
             self._add_heads(net, "over", swap.over_factor * n_new)
 
     def _add_heads(self, net: Net, kind: str, classes: int) -> None:
-        swap = self.settings.swap
+        swap = self.settings
         spec = HeadSpec(
             "projected",
             net.n_features,
@@ -92,7 +90,7 @@ class Swapped(JointObjective):
     def start_epoch(self, net: Net, look: Look, epoch: int) -> None:
         """Look for groups of different sizes, if that is wanted and it is time."""
         super().start_epoch(net, look, epoch)
-        times, epochs = self.settings.swap.regroups, self.settings.epochs
+        times, epochs = self.settings.regroups, self.settings.epochs
         if epoch in {turn * epochs // (times + 1) for turn in range(1, times + 1)}:
             self._regroup(net, look)
 
@@ -141,21 +139,22 @@ class Swapped(JointObjective):
 
     def views(self, batch: Batch, key: Tensor) -> list[Tensor]:
         """Those in full size, then the small ones."""
-        vary, count = self.settings.augment, self.settings.swap.small_views
-        views = make_views(batch.images, key, batch.index, vary, views=range(VIEWS))
+        vary, count = self.settings.augment, self.settings.small_views
+        views = make_views(batch.images, key, batch.index, vary, views=range(VIEWS), mirror=self.mirror)
         if count:
             side = max(SMALLEST_SIDE, round(SMALL_SIDE * batch.images.shape[1]))
             small = range(VIEWS, VIEWS + count)
-            views += make_views(batch.images, key, batch.index, _part_of(vary), views=small, size=side)
+            part = _part_of(vary, self._smallest_part)
+            views += make_views(batch.images, key, batch.index, part, views=small, mirror=self.mirror, size=side)
         return views
 
     def ramp(self, epoch: int) -> float:
         """The weight of the divergence."""
-        return rise(epoch, self.settings.swap.divergence_ramp * self.settings.epochs)
+        return rise(epoch, self.settings.divergence_ramp * self.settings.epochs)
 
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """The mean swapped cross-entropy of each head, a vector for each kind of head; the divergence by its own name."""
-        swap, labels = self.settings.swap, self.labels_of(seen)
+        swap, labels = self.settings, self.labels_of(seen)
         features = net.features_of(seen.views)
         known = net.head_of("known", features) if "known" in net.heads else None
         kinds = [kind for kind in ("new", "over") if kind in net.heads]
@@ -188,13 +187,13 @@ class Swapped(JointObjective):
 
     def _targets(self, kind: str, scores: list[Tensor], mask: Tensor) -> list[Tensor]:
         """The assignment of the unlabelled rows to clusters that each full-size view gives: (heads, n, clusters)."""
-        prior = self.get_buffer("prior_new") if kind == "new" and self.settings.swap.regroups else None
+        prior = self.get_buffer("prior_new") if kind == "new" and self.settings.regroups else None
         cosines = [view.detach() * self._model.temperature for view in scores[:VIEWS]]
         return [balanced_targets(view, mask, epsilon=EPSILON, iterations=ROUNDS, prior=prior) for view in cosines]
 
     def _apart(self, log_p: list[Tensor], is_new: Tensor) -> Tensor:
         """How far apart the predictions of labelled and unlabelled images are, in the mean over views and heads."""
-        bound = -self.settings.swap.divergence_bound or math.inf
+        bound = -self.settings.divergence_bound or math.inf
         return torch.stack([set_divergence(view, ~is_new, is_new, bound=bound) for view in log_p]).mean()
 
     def finish(self, net: Net, look: Look, losses: Losses) -> None:
@@ -222,6 +221,8 @@ def _some(index: Tensor) -> Tensor:
     return index[:: max(1, -(-len(index) // LOOKED_AT))]
 
 
-def _part_of(augment: Augment) -> Augment:
+def _part_of(augment: Augment, smallest: float) -> Augment:
     """The same variations, but always of a scaled part of the image."""
-    return replace(augment, crop="resized", area=SMALL_AREA)
+    kind = augment.kind if augment.kind in ("redrawn", "drawing", "scan") else "crop"
+    least, most = (max(share, smallest) for share in SMALL_AREA)
+    return replace(augment, kind=kind, area=(least, most))

@@ -30,7 +30,8 @@ from autonovel.models import efficientnet, resnet, vgg
 from autonovel.models.beside import Statistics, side_by_side
 from autonovel.models.foreign import Fit, Foreign, Pretrained, in_blocks
 from autonovel.models.views import Chain
-from autonovel.settings.recipe import KEEP_LAYOUT, Model, from_dict
+from autonovel.settings.fields import from_dict
+from autonovel.settings.recipe import KEEP_LAYOUT, Model
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,12 @@ from autonovel.machine.transfer import Arriving, send
 from autonovel.models.backbones import Backbone, digest
 from autonovel.models.feature_files import DIGEST, Features, Store
 from autonovel.models.layers import Conv2d, Folds, Linear
-from autonovel.settings.recipe import Augment
+from autonovel.settings.augment import Augment
 
 Chunk = npt.NDArray[np.uint8] | Tensor
 
-VIEWS = Augment(crop="resized", area=(0.6, 1.0), flip=True)
-"""How random views differ from the image: mild crops and mirror images."""
+VIEWS = Augment("crop", (0.6, 1.0))
+"""How random views differ from the image, beside being mirrored by chance: mild crops."""
 
 _HASHED_ALONE = 2**22
 """Hashing up to this many bytes is not worth several threads."""
@@ -294,7 +294,7 @@ class _Network:
                 if not views:
                     return self._features(to_float(some))
                 key, which = torch.tensor(make_key("views"), device=self.device), self._sent(index[part], full)
-                seen = [make_view(some, key, which, augment, view=view) for view in range(views)]
+                seen = [make_view(some, key, which, augment, view=view, mirror=True) for view in range(views)]
                 return torch.stack([self._features(view) for view in seen], 1)
 
         parts = [slice(start, start + size) for start in range(0, len(images), size)]

@@ -18,7 +18,8 @@ from autonovel.models.backbones import Backbone, are_ours, build_backbone
 from autonovel.models.heads import HeadSpec, make_head
 from autonovel.models.layers import Linear
 from autonovel.models.views import BatchNorm, Chain, pass_through
-from autonovel.settings.recipe import Model, from_dict
+from autonovel.settings.fields import from_dict
+from autonovel.settings.recipe import Model
 
 
 class Scores(NamedTuple):

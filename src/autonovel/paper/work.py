@@ -19,7 +19,7 @@ import torch
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.data.benchmarks.splits import load_benchmark
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
-from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.prepare import Job, prepare
 from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
@@ -166,7 +166,7 @@ class Work:
         )
         self.reporter.message(f"RESULT {job.name}: {told}")
 
-    def _prepared(self, job: Wanted, data: ImageSet, truth: Truth) -> tuple[Pipeline, str]:
+    def _prepared(self, job: Wanted, data: ImageSet, truth: Truth) -> tuple[Job, str]:
         """The run, with everything decided, and its key."""
         n_true = len(truth.class_names) - data.n_known
         asked = job.plan.n_new
@@ -175,10 +175,10 @@ class Work:
         if job.plan.data.startswith("omniglot"):
             # the first half of a step is the same for all alphabets; the second would be compiled for every number of characters
             mode = replace(mode, compile_from=0.0, compile_losses=False)
-        pipeline = Pipeline(data, recipe_of(job.plan, self.scale), n_new, job.seed, mode, self.watched)
-        return pipeline, self.key(data, pipeline.recipe, n_new, job.seed)
+        made = prepare(data, recipe_of(job.plan, self.scale), n_new, job.seed, mode, self.watched)
+        return made, self.key(data, made.recipe, n_new, job.seed)
 
-    def _run(self, job: Wanted, pipeline: Pipeline, key: str, truth: Truth) -> Run:
+    def _run(self, job: Wanted, pipeline: Job, key: str, truth: Truth) -> Run:
         starts = Starts(self.out / "stages", self.start_seed, pipeline.mode, self.watched)
         start = starts.before(pipeline.data, pipeline.recipe, estimated=pipeline.n_new is None)
         run = Run(self.out / "cells" / f"{job.name}-{self.scale}-{key[:8]}")

@@ -21,10 +21,9 @@ import numpy.typing as npt
 from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.machine.disk import CUT_OFF, refuse_other_folder, whole
 from autonovel.runs import checksums
-from autonovel.runs.upgrade import upgraded_recipe
 
-FORMAT = 2
-"""The format of the folders that this version writes; it reads this one and format 1, whose folders do not say it."""
+FORMAT = 3
+"""The format of the folders that this version writes, and the only one that it reads."""
 
 CHECKSUMS = {
     "data.fingerprint": "images or their labels differ",
@@ -195,16 +194,13 @@ class RunFiles:
                 path.write_text(kept, encoding="utf-8")
 
     @contextmanager
-    def claim(
-        self, config: dict[str, Any], defaults: Mapping[str, Any] | None = None, keep: Sequence[str] = ()
-    ) -> Iterator[None]:
+    def claim(self, config: dict[str, Any], keep: Sequence[str] = ()) -> Iterator[None]:
         """Make the folder this run's own: refuse one that holds another run or that another process works in.
 
         A new folder is removed where the input turns out to be unusable.
 
         Args:
             config: what config.json says of this run; its part ``run`` must be the folder's.
-            defaults: values, in the shape of ``config["run"]``, of settings that an older folder does not have.
             keep: files that are worth more than a tidy end: with one of them, the folder stays.
         """
         try:
@@ -212,7 +208,7 @@ class RunFiles:
                 raise InputError(f"{self.path} is a file; give a folder for the run.")
             if self.exists:
                 check_format(self)
-                self._refuse_other(config, defaults or {})
+                self._refuse_other(config)
             elif self.path.exists():
                 refuse_other_folder(self.path)
             state = self._no_link("state/lock").parent
@@ -240,10 +236,8 @@ class RunFiles:
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise
 
-    def _refuse_other(self, config: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-        there = dict(self.read_json("config.json").get("run", {}))
-        there["recipe"] = upgraded_recipe(there.get("recipe", {}))
-        mine, theirs = flat(config["run"]), flat(defaults) | flat(there)
+    def _refuse_other(self, config: dict[str, Any]) -> None:
+        mine, theirs = flat(config["run"]), flat(self.read_json("config.json").get("run", {}))
         if differ := different(mine, theirs):
             shown = "; ".join(
                 CHECKSUMS.get(key) or f"{key} is {theirs.get(key)!r} there, {mine.get(key)!r} now" for key in differ[:5]
@@ -266,15 +260,16 @@ class RunFiles:
 
 
 def check_format(run: RunFiles) -> None:
-    """Refuse a folder that a later version wrote."""
+    """Refuse a folder that another version wrote."""
     config = run.read_json("config.json")
     if not isinstance(config.get("run"), dict):
         raise InputError(f"The file {run.path / 'config.json'} is not of a run; give the folder of one.")
     found = config.get("format", 1)
-    if not isinstance(found, int) or found > FORMAT:
+    if found != FORMAT:
+        older = isinstance(found, int) and found < FORMAT
+        way_out = "run it again, or install the version that wrote it" if older else "install a newer one"
         raise InputError(
-            f"The run in {run.path} has format {found!r}, and this version of autonovel reads up to {FORMAT}; "
-            "install a newer one."
+            f"The run in {run.path} has format {found!r}, and this version of autonovel reads format {FORMAT}; {way_out}."
         )
 
 

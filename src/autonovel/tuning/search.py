@@ -20,7 +20,7 @@ import torch
 from autonovel.base.chance import host_generator
 from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
-from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.prepare import facts_of, prepare
 from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
@@ -29,6 +29,7 @@ from autonovel.runs.files import RunFiles, lock
 from autonovel.runs.folder import Folder
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import with_fields
+from autonovel.settings.resolve import Asked, Resolved
 from autonovel.tuning.result import Candidate, Tuned, Values, better_half, how_far_to_trust, rank
 from autonovel.tuning.starts import Starts, digest
 from autonovel.tuning.tasks import ProbeTask
@@ -198,7 +199,9 @@ class Search:
         start = self._starts().before(task.data, recipe)
         began = time.perf_counter()
         run = Folder(self.out / "runs" / name)
-        run = Pipeline(task.data, recipe, task.n_new, seed, self.mode, cache=self.cache).run(run, start_from=start)
+        resolved = Resolved(recipe, (), Asked.of(recipe), facts_of(task.data, task.n_new, self.mode))
+        job = prepare(task.data, resolved, task.n_new, seed, self.mode, cache=self.cache)
+        run = job.run(run, start_from=start)
         acc = task.accuracy(run.machine.group)
         shutil.rmtree(run.path)
         return {"acc": acc, "seconds": round(time.perf_counter() - began, 2)}

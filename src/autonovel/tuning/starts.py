@@ -13,13 +13,15 @@ import numpy as np
 
 from autonovel.data.images import UNKNOWN, ImageSet
 from autonovel.discovery.plan import Stage, before_estimate, plan
-from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.prepare import facts_of, prepare
 from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.runs.files import lock
 from autonovel.runs.folder import Folder
-from autonovel.settings.recipe import Joint, Recipe
+from autonovel.settings.joint import PairsSettings
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.resolve import Asked, Resolved
 
 ANY_NUMBER = 2
 """Of new classes: these stages do not depend on it."""
@@ -61,7 +63,7 @@ class Starts:
     ) -> Folder:
         assert stage.method is not None
         # what the stage does not depend on is as everywhere, so that the folder is the same for all who share it
-        common = replace(recipe, joint=Joint(), name="start", preset="paper")
+        common = replace(recipe, joint=PairsSettings(), name="start", preset="paper")
         if stage.method.sees == "images":
             data = replace(data, labels=np.full_like(data.labels, UNKNOWN), class_names=())
             common, n_new = replace(common, supervised=Recipe().supervised), ANY_NUMBER
@@ -71,7 +73,8 @@ class Starts:
             lock(file, wait=True)
             if not Folder(folder).has(f"{stage.name}.safetensors"):
                 self.reporter.message(f"training stage {stage.name}, which trials share")
-                job = Pipeline(data, common, n_new, self.seed, self.mode, cache=self.cache)
+                resolved = Resolved(common, (), Asked.of(common), facts_of(data, n_new, self.mode))
+                job = prepare(data, resolved, n_new, self.seed, self.mode, cache=self.cache)
                 job.run(Folder(folder), start_from=before, until=stage.name)
         return Folder(folder)
 
