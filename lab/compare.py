@@ -46,10 +46,10 @@ from autonovel.machine.progress import Reporter
 from autonovel.runs.files import lock
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe, with_fields
-from autonovel.settings.resolve import Facts, packaged_network, settle
+from autonovel.settings.resolve import Asked, Facts, packaged_network, resolve
 from autonovel.tuning.starts import Starts, digest
 
-LONG = ("confusion", "confusion_classes", "matched", "reliability", "asked")
+LONG = ("confusion", "confusion_classes", "matched", "reliability", "question")
 """Of a summary, what takes many lines."""
 
 
@@ -144,7 +144,7 @@ class Lab:
     def _settled(self, recipe: Recipe, data: ImageSet, n_new: int | None) -> Recipe:
         gpu, packaged = self.mode.device.type == "cuda", packaged_network()
         facts = Facts(len(data), data.n_known, n_new, data.images.shape[1], data.channels, gpu, packaged)
-        return settle(recipe, facts)[0]
+        return resolve(Asked.of(recipe), facts).recipe
 
     def _write(self, row: Row) -> Row:
         """Add it to the results; runs side by side, in threads or processes, may do so."""

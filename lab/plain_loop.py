@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from autonovel.data.augment import PAD
 from autonovel.models.net import Net
-from autonovel.settings.recipe import Joint, Training
+from autonovel.settings.joint import PairsSettings
+from autonovel.settings.stages import Training
 from autonovel.training.optimiser import MOMENTUM
 
 
@@ -84,7 +85,7 @@ def losses_of(stage: str, net: Net, views: list[Tensor], labels: Tensor, setting
         return {"rotation": F.cross_entropy(net.head("pretext", net.features(torch.cat(views))), turns)}
     if stage == "supervised":
         return {"known": F.cross_entropy(net.head("known", net.features(views[0])), labels)}
-    assert isinstance(settings, Joint)
+    assert isinstance(settings, PairsSettings)
     known = labels >= 0
     features = [net.features(view) for view in views]
     known_scores = [net.head("known", z) for z in features]
@@ -133,7 +134,7 @@ class PlainLoop:
         """Train for an epoch, or its first steps: seconds until the first batch is there, seconds of the steps, steps."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.settings.lr_at(number)
-        ramp = self.settings.ramp_at(number) if isinstance(self.settings, Joint) else 1.0
+        ramp = self.settings.ramp_at(number) if isinstance(self.settings, PairsSettings) else 1.0
         means: dict[str, RunningMean] = {}
         steps = len(self.loader) if most_steps is None else min(most_steps, len(self.loader))
         start = time.perf_counter()

@@ -33,9 +33,10 @@ from autonovel.machine.device import Mode
 from autonovel.methods.base import Method, Task
 from autonovel.methods.supervised import KnownClasses
 from autonovel.models.net import Net, build
-from autonovel.settings.recipe import Augment, Recipe
+from autonovel.settings.augment import Augment
+from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe
-from autonovel.settings.registry import OBJECTIVES, PRETRAINING, find
+from autonovel.settings.registry import home_of
 from autonovel.training.engine import train
 
 STAGES = ("rotation", "supervised", "joint")
@@ -45,7 +46,7 @@ CLASSES = 5
 def make_recipe(backbone: str, width: int, epochs: int) -> Recipe:
     """The paper's settings for CIFAR-10 with the same variations in each stage: a shift over black, a mirror image."""
     recipe = get_recipe("cifar10")
-    vary = {"epochs": epochs, "augment": Augment("zero")}
+    vary = {"epochs": epochs, "augment": Augment("shift")}
     return replace(
         recipe,
         model=replace(recipe.model, backbone=backbone, width=width),
@@ -61,12 +62,12 @@ def prepare(stage: str, recipe: Recipe, size: int) -> tuple[Net, Method]:
         net = build(recipe.model, channels=3, size=size)
         task = Task(recipe, CLASSES, CLASSES)
         if stage == "rotation":
-            method: Method = find(PRETRAINING, recipe.pretrain.method, "--pretrain.method")(task)
+            method: Method = home_of(recipe.pretrain)(task)
         else:
             method = KnownClasses(task)
         if stage == "joint":
             method.prepare(net)
-            method = find(OBJECTIVES, recipe.joint.objective, "--joint.objective")(task)
+            method = home_of(recipe.joint)(task)
         method.prepare(net)
     return net, method
 

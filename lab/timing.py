@@ -48,7 +48,7 @@ from autonovel.methods.base import Method
 from autonovel.models import feature_store
 from autonovel.models.net import Net
 from autonovel.settings.recipes import get_recipe, with_fields
-from autonovel.settings.resolve import Facts, settle
+from autonovel.settings.resolve import Asked, Facts, resolve
 from autonovel.training.engine import Epoch, train
 
 CLASSES = 10
@@ -100,8 +100,8 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
 def stage(name: str, args: argparse.Namespace) -> tuple[Net, Method]:
     """A network and the method of a stage, as a run on CIFAR-10 has them."""
     facts = Facts(50_000, known_classes=5, new_classes=5, side=32, channels=3, gpu=True)
-    recipe = settle(get_recipe("best" if name == "swap" else "cifar10"), facts)[0]
-    fields: dict[str, Any] = {"model.width": args.width, "joint.incremental": name == "incremental"}
+    recipe = resolve(Asked("best" if name == "swap" else "cifar10"), facts).recipe
+    fields: dict[str, Any] = {"model.width": args.width, "incremental": name == "incremental"}
     fields |= {f"{part}.epochs": args.epochs + 1 for part in ("pretrain", "supervised", "joint")}
     if args.batch:
         fields |= {f"{part}.batch": args.batch for part in ("pretrain", "supervised", "joint")}

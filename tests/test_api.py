@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 import autonovel as an
 from autonovel.base.errors import InputError
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.settings.joint import SwapSettings
+from autonovel.settings.joint import OBJECTIVES
 from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from tests.small_data import class_images
@@ -29,14 +29,8 @@ PARAMETERS = {"n_new", "recipe", "preset", "seed", "device", "out", "verbose"}
 def tiny_recipe(objective: str = "swap") -> Recipe:
     """A recipe of the real shape that takes a moment."""
     base = get_recipe("digits", "fast")
-    joint = replace(
-        base.joint,
-        objective=objective,
-        epochs=2,
-        batch=40,
-        warmup=0,
-        swap=SwapSettings(heads=2, hidden=16, projection=8),
-    )
+    small = {"heads": 2, "hidden": 16, "projection": 8} if objective == "swap" else {}
+    joint = OBJECTIVES[objective](epochs=2, batch=40, lr=0.1, warmup=0, augment=base.joint.augment, **small)
     return replace(
         base,
         model=Model(backbone="small", width=4, head="cosine" if objective == "swap" else "linear"),
@@ -218,7 +212,7 @@ def test_the_paper_objective_works_too_and_the_folder_can_be_kept(tmp_path: Path
     model = an.AutoNovel(n_new=N_NEW, recipe=tiny_recipe("pairs"), device="cpu", out=tmp_path / "run").fit(X, y)
     assert model.predict_proba(X).shape == (len(X), 6)
     run = an.load(tmp_path / "run")
-    assert run.config["run"]["recipe"]["joint"]["incremental"] is True
+    assert run.config["run"]["recipe"]["incremental"] is True
     np.testing.assert_array_equal(model.labels_[y == -1], run.labels)
 
 

@@ -21,7 +21,7 @@ from autonovel.discovery.probes import plan_probes
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.models.net import build
-from autonovel.settings.joint import SwapSettings
+from autonovel.settings.joint import PairsSettings, SwapSettings
 from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.training.engine import train
@@ -30,15 +30,17 @@ from tests.tiny import joint_method, known_classes
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
 
 
-def quick(recipe: Recipe, **joint: object) -> Recipe:
+def quick(recipe: Recipe) -> Recipe:
     """The recipe, small and short."""
+    pairs = isinstance(recipe.joint, PairsSettings)
+    small = recipe.joint if pairs else SwapSettings(heads=2, hidden=16, projection=8)
     return replace(
         recipe,
         method="autonovel",
         model=replace(recipe.model, width=4),
         pretrain=replace(recipe.pretrain, epochs=1, batch=32),
         supervised=replace(recipe.supervised, epochs=2, batch=32),
-        joint=replace(recipe.joint, epochs=2, batch=32, swap=SwapSettings(heads=2, hidden=16, projection=8), **joint),
+        joint=replace(small, epochs=2, batch=32),
     )
 
 

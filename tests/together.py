@@ -23,6 +23,7 @@ from autonovel.maths.count.probes import Effort
 from autonovel.methods.base import Method
 from autonovel.models.net import Net, build
 from autonovel.settings.recipe import Recipe
+from autonovel.settings.stages import PrototypicalSettings
 from autonovel.training.engine import train
 from tests.tiny import joint_method, known_classes, pretraining
 from tests.training.test_engine import tiny_images, tiny_recipe
@@ -61,19 +62,13 @@ def recipe_of(kind: str, epochs: int, lr: float) -> Recipe:
             head="mlp" if kind == "mlp" else recipe.model.head,
             temperature=0.4,
         ),
-        pretrain=replace(
-            recipe.pretrain,
-            method="prototypical" if kind == "prototypical" else "rotation",
-            lr=lr,
-            batch=15,
-            ways=3,
-            shots=2,
-            queries=3,
-            episodes=3,
-            turns=True,
-        ),
+        pretrain=PrototypicalSettings(
+            **vars(replace(recipe.pretrain, lr=lr)), ways=3, shots=2, queries=3, episodes=3, turns=True
+        )
+        if kind == "prototypical"
+        else replace(recipe.pretrain, lr=lr, batch=15),
         supervised=replace(recipe.supervised, lr=lr, batch=15, train_from="layer2"),
-        joint=replace(joint, swap=replace(joint.swap, small_views=0, by_class=0.3)),
+        joint=replace(joint, small_views=0, by_class=0.3) if kind == "swap" else joint,
     )
 
 

@@ -31,6 +31,7 @@ from autonovel.settings.joint import SwapSettings
 from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import packaged_network
+from autonovel.settings.stages import NoPretraining
 from tests.small_data import class_images
 
 SIDE, KNOWN, CLASSES, EACH = 32, 3, 5, 12
@@ -44,16 +45,9 @@ def trained_recipe() -> Recipe:
         method="autonovel",
         pile="mixed",
         model=Model(backbone="small", width=4, head="cosine", size=SIDE),
-        pretrain=replace(base.pretrain, method="none"),
+        pretrain=NoPretraining(),
         supervised=replace(base.supervised, epochs=16, batch=16, lr=0.05),
-        joint=replace(
-            base.joint,
-            objective="swap",
-            epochs=16,
-            batch=32,
-            lr=0.05,
-            swap=SwapSettings(heads=1, hidden=16, projection=8),
-        ),
+        joint=SwapSettings(epochs=16, batch=32, lr=0.05, heads=1, hidden=16, projection=8),
     )
 
 

@@ -28,7 +28,7 @@ from autonovel.maths.known_space import group_means, unit
 from autonovel.methods.base import PileAnswer
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Scores, build
-from autonovel.settings.joint import Joint, SwapSettings
+from autonovel.settings.joint import SwapSettings
 from autonovel.settings.recipe import Model, Recipe
 from tests.tiny import joint_method
 
@@ -244,7 +244,7 @@ def test_what_a_method_said_is_kept_beside_its_weights(tmp_path: Path) -> None:
 def test_every_head_of_every_network_is_asked() -> None:
     recipe = Recipe(
         model=Model("small", 4, head="cosine"),
-        joint=Joint(objective="swap", swap=SwapSettings(heads=2, hidden=8, projection=4)),
+        joint=SwapSettings(heads=2, hidden=8, projection=4),
     )
     nets = []
     for seed in range(2):

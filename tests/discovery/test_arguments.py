@@ -88,8 +88,8 @@ def test_options_are_spelled_as_the_user_spells_them() -> None:
     with on_command_line():
         assert option("n_new", "true") == "--n-new true"
         assert option("joint.known_per_batch", 3) == "--joint.known-per-batch 3"
-        assert option("joint.incremental", True) == "--joint.incremental"
-        assert option("joint.incremental", False) == "--joint.no-incremental"
+        assert option("pretrain.turns", True) == "--pretrain.turns"
+        assert option("pretrain.turns", False) == "--pretrain.no-turns"
         assert option("pretrain.milestones", (1, 2)) == "--pretrain.milestones 1 2"
         with pytest.raises(ValueError, match="inner"), on_command_line():
             raise ValueError("inner")

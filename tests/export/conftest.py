@@ -9,6 +9,7 @@ import pytest
 
 import autonovel as an
 from autonovel.api.run import Run, load
+from autonovel.settings.joint import PairsSettings
 from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
 from tests.report.made import digits_run
@@ -51,14 +52,10 @@ def tiny(networks: int, objective: str) -> Recipe:
         model=Model(
             backbone="small", width=4, head="linear" if objective == "pairs" else "cosine", size=16, networks=networks
         ),
-        pretrain=replace(base.pretrain, method="none", epochs=0),
         supervised=replace(base.supervised, **stage),
-        joint=replace(
-            base.joint,
-            objective=objective,
-            swap=replace(base.joint.swap, heads=2, hidden=8, projection=8, regroups=0),
-            **stage,
-        ),
+        joint=PairsSettings(**stage)
+        if objective == "pairs"
+        else replace(base.joint, heads=2, hidden=8, projection=8, regroups=0, **stage),
     )
 
 

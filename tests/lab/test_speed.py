@@ -20,7 +20,7 @@ from autonovel.methods.base import losses_of
 from autonovel.settings.augment import Augment
 from tests.lab.conftest import Script
 
-STILL = Augment("none", flip=False)
+STILL = Augment("none")
 
 
 @pytest.mark.parametrize("stage", speed.STAGES)
@@ -28,6 +28,7 @@ def test_both_sides_have_the_same_losses(stage: str) -> None:
     recipe = speed.make_recipe("small", 4, 3)
     recipe = replace(
         recipe,
+        mirror="no",
         pretrain=replace(recipe.pretrain, augment=STILL),
         supervised=replace(recipe.supervised, augment=STILL),
         joint=replace(recipe.joint, augment=STILL),

@@ -115,9 +115,7 @@ def test_classes_are_found_and_the_restored_network_repeats_the_answer(tmp_path:
 
 def test_the_baseline_is_k_means_before_the_stage_that_makes_clusters(tmp_path: Path) -> None:
     base = replace(recipe(), supervised=replace(recipe().supervised, epochs=2, batch=16))
-    swap = replace(
-        base, joint=replace(base.joint, objective="swap", epochs=2, swap=Swap(heads=1, hidden=8, projection=4))
-    )
+    swap = replace(base, joint=SwapSettings(epochs=2, batch=40, lr=0.05, heads=1, hidden=8, projection=4))
     truth, found = Truth(TRUTH, tuple("abcdef")), {}
     for method, one in (("scratch", swap), ("kmeans", swap), ("contrast", base)):
         asked = replace(one, method="scratch" if method == "contrast" else method)

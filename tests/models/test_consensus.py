@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autonovel.base.chance import seeded
 from autonovel.models.consensus import Consensus, match_heads
 from autonovel.models.net import Net, build
-from autonovel.settings.joint import Joint, SwapSettings
+from autonovel.settings.joint import SwapSettings
 from autonovel.settings.recipe import Model, Recipe
 from tests.tiny import joint_method, known_classes
 
@@ -44,10 +44,10 @@ def trained(recipe: Recipe, n_known: int, n_new: int, seed: int = 0) -> Net:
 RECIPES = {
     "swap": Recipe(
         model=Model("small", 4, head="cosine"),
-        joint=Joint(objective="swap", swap=SwapSettings(heads=2, hidden=8, projection=4)),
+        joint=SwapSettings(heads=2, hidden=8, projection=4),
     ),
-    "pairs": Recipe(model=Model("small", 4), joint=Joint()),
-    "incremental": Recipe(model=Model("small", 4), joint=Joint(incremental=True)),
+    "pairs": Recipe(model=Model("small", 4)),
+    "incremental": Recipe(model=Model("small", 4), incremental=True),
 }
 
 

@@ -41,7 +41,7 @@ def digits_run(path: Path, *, n: int = 300, sources: Path | None = None) -> Run:
             Image.fromarray(images[row, ..., 0]).resize((160, 160)).save(file)
             files.append(Source(str(file), name, f"{fingerprint(file.read_bytes()):014x}"))
     data = ImageSet(images, np.where(truth < 5, truth, -1), tuple(names), tuple("01234"), tuple(files))
-    small = {"model.networks": 1, "model.width": 8, "joint.epochs": 6, "joint.swap.heads": 2}
+    small = {"model.networks": 1, "model.width": 8, "joint.epochs": 6, "joint.heads": 2}
     recipe = with_fields(get_recipe("digits", "fast"), small)
     run = discover(data, n_new=5, out=path, recipe=recipe, device="cpu", report=False)
     run.write_array("map.npy", reduced(run.features, 2))  # t-SNE takes longer than the rest

@@ -41,7 +41,7 @@ FULL: dict[str, Any] = SUMMARY | {
     "test": {"fixed": {"all": 0.9, "old": None}},
     "continued_from": {"run": "runs/birds", "taken": "two classes"},
     "answering_stage": "joint",
-    "asked": "0123",
+    "question": "0123",
 }
 """All that anyone reads in a summary."""
 

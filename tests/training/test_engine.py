@@ -44,14 +44,18 @@ def tiny_images(n: int = 96, size: int = 16, channels: int = 3) -> ImageSet:
 def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
     base = get_recipe("cifar10")
     joint = replace(base.joint, epochs=epochs, batch=32, lr=0.0005, consistency=5.0, ramp=2)
-    if kind == "incremental":
-        joint = replace(joint, incremental=True)
     if kind == "adam":
         joint = replace(joint, optimiser="adam", lr=0.0003)
     swaps = kind.startswith("swap")
     if swaps:
         vary = Augment("mixed", jitter=0.4, solarise=0.2, rotate=10.0)
-        swap = SwapSettings(
+        joint = SwapSettings(
+            epochs=epochs,
+            batch=32,
+            lr=0.0005,
+            weight_decay=1e-4,
+            schedule="steps",
+            augment=vary,
             heads=2,
             hidden=16,
             projection=8,
@@ -59,9 +63,9 @@ def tiny_recipe(kind: str, epochs: int = 2) -> Recipe:
             regroups=int(kind == "swap-regrouped"),
             by_class=0.5 * (kind == "swap-regrouped"),
         )
-        joint = replace(joint, objective="swap", train_from="all", augment=vary, swap=swap)
     return replace(
         base,
+        incremental=kind == "incremental",
         model=Model(width=8, head="cosine" if swaps else "linear"),
         pretrain=replace(base.pretrain, epochs=epochs, batch=16, lr=0.0005),
         supervised=replace(base.supervised, epochs=epochs, batch=16, lr=0.0005),

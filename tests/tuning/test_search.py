@@ -19,7 +19,7 @@ import autonovel as an
 from autonovel.base.errors import InputError
 from autonovel.cli.tune import Tune
 from autonovel.data.images import ImageSet
-from autonovel.discovery.prepare import Pipeline
+from autonovel.discovery.prepare import Job, prepare
 from autonovel.machine.progress import Reporter
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe, with_fields
@@ -209,13 +209,12 @@ def test_stages_that_trials_share_keep_features_where_the_trials_do(
 ) -> None:
     caches = []
 
-    class Watched(Pipeline):
-        def run(self, *args: object, **options: object) -> object:
-            caches.append(self.cache)
-            return super().run(*args, **options)
+    def watched(*args: object, **options: object) -> Job:
+        caches.append(options["cache"])
+        return prepare(*args, **options)
 
-    monkeypatch.setattr("autonovel.tuning.starts.Pipeline", Watched)
-    monkeypatch.setattr("autonovel.tuning.search.Pipeline", Watched)
+    monkeypatch.setattr("autonovel.tuning.starts.prepare", watched)
+    monkeypatch.setattr("autonovel.tuning.search.prepare", watched)
     search(tmp_path / "tune", {"joint.top_k": [1]}, splits=1, cache=tmp_path / "cache")
     assert len(caches) >= 2
     assert set(caches) == {tmp_path / "cache" / "features"}

@@ -15,7 +15,6 @@ from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter, make_reporter
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.recipes import with_fields
 from autonovel.settings.resolve import Asked, resolve
 from autonovel.tuning.result import Tuned
 from autonovel.tuning.search import Search, to_compare
@@ -88,15 +87,17 @@ def tune(
     )
     seed = int(seed)
     shown = reporter if reporter is not None else make_reporter(verbose)
-    settings = asked_for(recipe, preset).get()
+    asked = asked_for(recipe, preset)
+    settings = asked.get()
     values = to_compare(search, trials, seed)
     for one in values:
-        with_fields(settings, one)  # refuses fields and values that there are not
+        asked.with_values(one).get()  # refuses fields and values that there are not
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
     given = given_of(labelled, unlabelled)
-    asked = Asked.of(with_fields(settings, {"model.size": largest}))
-    data, resolved, problems = read_images(given, asked, n_new, mode, folder, shown, least=0)
+    data, resolved, problems = read_images(
+        given, asked.with_values({"model.size": largest}), n_new, mode, folder, shown, least=0
+    )
     hidden = hide if hide is not None else how_many_to_hide(data.n_known, n_new)
     if with_pile and data.is_labelled.all():
         raise InputError(

@@ -30,11 +30,11 @@ def option(name: str, value: Any = _NOTHING) -> str:
         name: the argument; a setting of the recipe with its stage, such as ``joint.epochs``.
         value: what the user should give.
 
-    >>> option("n_new"), option("device", "cpu"), option("joint.incremental", False)
-    ('n_new', "device='cpu'", 'recipe.joint.incremental=False')
+    >>> option("n_new"), option("device", "cpu"), option("pretrain.turns", False)
+    ('n_new', "device='cpu'", 'recipe.pretrain.turns=False')
     >>> with on_command_line():
-    ...     option("n_new"), option("device", "cpu"), option("joint.incremental", False)
-    ('--n-new', '--device cpu', '--joint.no-incremental')
+    ...     option("n_new"), option("device", "cpu"), option("pretrain.turns", False)
+    ('--n-new', '--device cpu', '--pretrain.no-turns')
     """
     if not _typed[0]:
         name = f"recipe.{name}" if "." in name else name

@@ -49,7 +49,7 @@ def full_help(verb: str, text: str, flags: Sequence[Flag], headings: Mapping[str
         verb: the command.
         text: what it does.
         flags: all of its flags.
-        headings: group (``joint.swap``) -> what it is about.
+        headings: group (``joint.augment``) -> what it is about.
     """
     lines = _head(verb, text, flags)
     groups: dict[str, list[Flag]] = {}

@@ -91,8 +91,9 @@ class Asked:
         return cls(recipe.name, recipe.preset, values)
 
     def with_values(self, values: Mapping[str, Any]) -> Asked:
-        """The same with more values, which count where both have one."""
-        return replace(self, values={**self.values, **values})
+        """The same with more values, which count where both have one; a name may be several joined by ``+``."""
+        more = {path: value for paths, value in values.items() for path in paths.split("+")}
+        return replace(self, values={**self.values, **more})
 
     def in_preset(self, preset: str) -> Asked:
         """The same in another preset of the recipe."""

@@ -28,7 +28,6 @@ from autonovel.machine.progress import Reporter
 from autonovel.runs.files import RunFiles, lock
 from autonovel.runs.folder import Folder
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.recipes import with_fields
 from autonovel.settings.resolve import Asked, Resolved
 from autonovel.tuning.result import Candidate, Tuned, Values, better_half, how_far_to_trust, rank
 from autonovel.tuning.starts import Starts, digest
@@ -96,7 +95,8 @@ class Search:
     _done: int = 0
 
     def __post_init__(self) -> None:
-        self.recipes = [with_fields(self.recipe, values) for values in self.values]
+        asked = Asked.of(self.recipe)
+        self.recipes = [asked.with_values(values).get() for values in self.values]
         self.settled = [self.settle(recipe) for recipe in self.recipes]
         self._telling = threading.Lock()
         self._under_way: dict[str, threading.Lock] = {}
