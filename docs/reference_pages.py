@@ -11,8 +11,8 @@ import inspect
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,18 @@ import autonovel.maths.count.result
 import autonovel.pairs
 import autonovel.runs.answers
 import autonovel.runs.state
-from autonovel.cli.flags import Flag, flags_of, usage
-from autonovel.cli.help import headings_of, typed
+from autonovel.cli.flags import Flag, flags_of, text_of, usage
+from autonovel.cli.help import typed
 from autonovel.cli.main import VERBS
 from autonovel.runs.verbs import VERBS as VERBS_OF_A_RUN
-from autonovel.settings.recipe import Recipe
+from autonovel.settings.augment import Augment
+from autonovel.settings.estimate import ESTIMATES, Estimate
+from autonovel.settings.fields import types_of
+from autonovel.settings.joint import OBJECTIVES, Joint
+from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import describe_recipes
-from autonovel.settings.registry import CHOICES
+from autonovel.settings.registry import described as when_to_choose
+from autonovel.settings.stages import PRETRAINING, Pretrain, Supervised, Training
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by python docs/reference_pages.py; change the docstrings instead. -->"
@@ -308,39 +313,105 @@ def default_of(flag: Flag) -> str:
 
 
 def settings_page() -> str:
-    """Every field of a recipe."""
-    recipe = Recipe()
-    groups: dict[str, list[Flag]] = {}
-    for flag in flags_of(Recipe, recipe):
-        if flag.path not in ("name", "preset"):
-            groups.setdefault(flag.group, []).append(flag)
-    parts = [
-        "# Settings",
-        NOTE,
-        "A recipe holds every setting of a run, and each of its fields is a flag of the commands that train: field "
-        "`joint.swap.heads` is `--joint.swap.heads 4` on the command line and, in Python, a field of "
-        '`autonovel.get_recipe("best").joint.swap`, to be changed with `dataclasses.replace`. The defaults here are those of '
-        "the classes; a recipe has its own, which `autonovel recipes NAME` prints.",
-        "## Recipes",
-        table(["recipe", "what for"], ((f"`{name}`", text) for name, text in describe_recipes().items())),
-        "Each comes in the presets `paper`, `reference` and `fast`: [method.md](method.md#presets).",
+    """Every setting, once."""
+    joint = [name for name in own_fields(Joint) if name not in own_fields(Training)]
+    return (
+        "\n\n".join(
+            [
+                "# Settings",
+                NOTE,
+                "A setting is a flag of the commands that train: `--joint.heads 4`. A stage has the settings of the method "
+                "that it runs, and a flag of another method is refused. A recipe is a set of values with a name; `autonovel "
+                "recipes NAME` prints all of one. In Python, `with_fields` changes some: "
+                '`autonovel.settings.recipes.with_fields(an.get_recipe("best"), {"joint.heads": 2})`.',
+                "## Recipes",
+                table(["recipe", "what for"], ((f"`{name}`", text) for name, text in describe_recipes().items())),
+                "Each comes in the presets `paper`, `reference` and `fast`: [how they differ](method.md#presets).",
+                "## The run as a whole",
+                rows_of(Recipe, "", ("method", "pile", "mirror", "smallest_part", "incremental")),
+                names_of("method"),
+                "## `model`",
+                rows_of(Model, "model."),
+                "## Training: every stage that is trained",
+                "`pretrain`, `supervised` and `joint` have these, each with defaults of its own, which are named with it below: "
+                "`--pretrain.epochs`, `--supervised.epochs`, `--joint.epochs`.",
+                rows_of(
+                    Training, "STAGE.", [name for name in own_fields(Training) if name != "augment"], defaults=False
+                ),
+                names_of("joint.train_from", "supervised.train_from"),
+                "## `augment`: how images are varied",
+                "`--pretrain.augment`, `--supervised.augment` and `--joint.augment` have these.",
+                rows_of(Augment, "STAGE.augment."),
+                "## `pretrain`: a representation from all images",
+                *members_of("pretrain.method", PRETRAINING, Pretrain),
+                "## `supervised`: the known classes",
+                own_schedule(Supervised).strip(),
+                "## `estimate`: how many new classes there are",
+                "Where the number is not given ([how to choose](estimate.md)).",
+                rows_of(Estimate, "estimate."),
+                *members_of("estimate.method", ESTIMATES, Estimate),
+                "## `joint`: known and new classes together",
+                own_schedule(Joint).strip(),
+                rows_of(Joint, "joint.", joint),
+                *members_of("joint.objective", OBJECTIVES, Joint),
+                names_of("joint.pairs"),
+            ]
+        )
+        + "\n"
+    )
+
+
+def own_fields(kind: type) -> list[str]:
+    """The names of the fields that a class of settings has, but for other classes of settings."""
+    return [name for name in types_of(kind) if not is_dataclass(types_of(kind)[name])]
+
+
+def rows_of(kind: type, prefix: str, names: Iterable[str] | None = None, *, defaults: bool = True) -> str:
+    """A table of fields, as flags."""
+    given = {field.name: field.default for field in fields(kind)}
+    flags = [
+        Flag(f"{prefix}{name}", types_of(kind)[name], given[name], text_of(kind, name))
+        for name in (own_fields(kind) if names is None else names)
     ]
-    headings = headings_of(recipe)
-    for group, flags in groups.items():
-        parts.append(f"## `{group}`" if group else "## The run as a whole")
-        if group:
-            parts.append(headings[group])
-        parts.append(table(["flag", "what", "default"], (setting_row(flag) for flag in flags)))
-    return "\n\n".join(parts) + "\n"
+    return table(["flag", "what", "default"][: 2 + defaults], (flag_row(flag)[: 2 + defaults] for flag in flags))
 
 
-def setting_row(flag: Flag) -> tuple[str, str, str]:
-    """A field of the recipe; one that names a method lists the names there are."""
-    row = flag_row(flag)
-    names = CHOICES.get(flag.path)
-    if not names:
-        return row
-    return f"`{flag.name} {'|'.join(names)}`", *row[1:]
+def names_of(*paths: str) -> str:
+    """What a setting that chooses by name takes, and when."""
+    title = " and ".join(f"`--{path.replace('_', '-')}`" for path in reversed(paths))
+    return f"{title}:\n\n" + table(
+        ["name", "when"], ((f"`{name}`", when) for name, when in when_to_choose()[paths[0]].items())
+    )
+
+
+def members_of(path: str, members: Mapping[str, type], base: type) -> Iterable[str]:
+    """The methods that one is chosen from: when to use each, its schedule, and what it alone has."""
+    names = {kind: name for name, kind in members.items()}
+    for name, kind in members.items():
+        parent = kind.__mro__[1]
+        alike = f" As `{names[parent]}`." if parent in names else ""
+        yield f"### `--{path} {name}`"
+        yield " ".join((inspect.getdoc(kind) or "").split()) + alike + own_schedule(kind, parent if alike else base)
+        new = [field for field in own_fields(kind) if field not in {*own_fields(parent), *own_fields(Training)}]
+        if new:
+            yield rows_of(kind, f"{path.partition('.')[0]}.", new)
+
+
+def own_schedule(kind: type, base: type = Training) -> str:
+    """The defaults in which a class differs from the one that it extends."""
+    usual = {field.name: field.default for field in fields(base)}
+    own = {field.name: field.default for field in fields(kind) if field.name in own_fields(kind)}
+    changed = [
+        f"{name.replace('_', '-')} {plain_value(value)}"
+        for name, value in own.items()
+        if name in usual and value != usual[name]
+    ]
+    return f" Its own: {', '.join(changed)}." if changed else ""
+
+
+def plain_value(value: Any) -> str:
+    """A default as a person reads it."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 PAGES = {"api.md": api_page, "cli.md": cli_page, "settings.md": settings_page}

@@ -116,3 +116,88 @@ def test_pictures_are_small_and_used() -> None:
     for picture in (ROOT / "docs").rglob("*.png"):
         assert picture.stat().st_size < 150_000, picture.name
         assert picture in used, picture.name
+
+
+TYPED = [ROOT / "README.md", *(page for page in DOCS if page.name not in ("cli.md", "settings.md", "api.md"))]
+"""The pages in which a person reads what to type."""
+
+
+def commands(page: Path) -> list[str]:
+    """What follows ``autonovel`` in the blocks and in the sentences of a page."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = "\n".join(re.findall(r"^ *```(?:bash)?\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL))
+    lines = re.findall(r"^(?:\$ |.*-m )?autonovel (\S.*)$", blocks, re.MULTILINE)
+    without_remarks = [re.split(r"  +(?!-)|\s#\s", line)[0] for line in lines]
+    return [*without_remarks, *re.findall(r"`autonovel ([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))]
+
+
+def words_of(verb: str) -> set[str]:
+    """Every flag that a command takes."""
+    from autonovel.cli.common import TrainingVerb
+    from autonovel.cli.flags import all_flags, flags_of
+    from autonovel.cli.main import _verb
+    from autonovel.settings.recipe import Recipe
+
+    kind = _verb(verb)
+    flags = [*flags_of(kind), *(all_flags(Recipe) if issubclass(kind, TrainingVerb) else ())]
+    return {name for flag in flags for name in (flag.name, flag.negative)} | {"--help", "--help-all"}
+
+
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: page.name)
+def test_commands_and_their_flags_exist(page: Path) -> None:
+    from autonovel.cli.main import VERBS
+
+    for command in commands(page):
+        verb, *rest = command.split()
+        if verb.startswith("-") or verb == "COMMAND":
+            continue
+        assert verb in VERBS, command
+        typed = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        assert typed <= words_of(verb), command
+
+
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: page.name)
+def test_flags_that_are_named_alone_exist(page: Path) -> None:
+    from autonovel.cli.main import VERBS
+
+    every = set().union(*map(words_of, VERBS))
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert set(re.findall(r"`(--[\w.-]+)", text)) - every == set()
+
+
+def test_every_command_is_shown_in_use() -> None:
+    from autonovel.cli.main import VERBS
+
+    shown = {command.split()[0] for page in TYPED for command in commands(page)}
+    assert set(VERBS) - shown == set()
+
+
+def test_the_pages_are_read_in_an_evening() -> None:
+    words = [
+        len(page.read_text(encoding="utf-8").split()) for page in PAGES if page.name not in ("CHANGELOG.md", "log.md")
+    ]
+    assert sum(words) <= 35_000
+
+
+def test_files_that_contributing_names_exist() -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    named = [name for name in re.findall(r"`([\w/.]+\.(?:py|md|html))`", text) if "/" in name]
+    assert len(named) > 20
+    assert [name for name in named if not any((ROOT / where / name).exists() for where in ("", "src/autonovel"))] == []
+
+
+def test_what_contributing_says_to_look_for_is_there() -> None:
+    table = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text(encoding="utf-8")
+        .partition("## Where to change what")[2]
+        .partition("## ")[0]
+    )
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")][
+        1:
+    ]
+    for _, file, look in rows:
+        path = ROOT / "src" / "autonovel" / file.strip("`")
+        assert path.exists(), file
+        first = re.match(r"`([\w<>]+)`", look)
+        assert first is None or first[1] in path.read_text(encoding="utf-8"), (file, look)
