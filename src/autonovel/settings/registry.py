@@ -53,15 +53,18 @@ DEPTHS: Mapping[str, str] = {
 """What ``train_from`` takes for our own networks, and when."""
 
 PLANS: Mapping[str, Entry] = {
-    "auto": Entry("autonovel:plan", "features where they are at hand and the images large enough, otherwise scratch"),
+    "auto": Entry(
+        "autonovel:plan",
+        "features where a pre-trained network is installed and images have 24 pixels or more, otherwise scratch",
+    ),
     "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
     "features": Entry(
         "features:plan",
-        "groups on pre-trained features, in the space that known classes teach if there are any: seconds",
+        "groups the features of a pre-trained network, in the space that known classes teach: seconds",
     ),
     "scratch": Entry(
         "features:plan_after_training",
-        "a network of its own, answered in that space: for small piles without photographs",
+        "trains a network on your images and groups its features: for small piles that are no photographs",
     ),
     "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
 }
