@@ -114,9 +114,9 @@ class Lab:
         recipe = with_fields(get_recipe(*cell.recipe.split(":")), {**cell.fields, **values_of(args.set)})
         n_true = len(truth.class_names) - data.n_known
         n_new = {"true": n_true, "auto": None}.get(args.number, args.number)
-        settled = self._settled(recipe, data, n_new)
+        resolved = self._resolved(recipe, data, n_new)
         first = cell.seed if args.start_seed is None else args.start_seed
-        key = digest([config_of(data, settled, n_new, cell.seed)["run"], first])
+        key = digest([config_of(data, resolved, n_new, cell.seed)["run"], first])
         about: Row = {"benchmark": cell.task.split()[0], "task": cell.task, "table": cell.study, "row": cell.name}
         about |= {"changed": [f"{name}={value}" for name, value in cell.fields.items()]}
         about |= {"key": key, "n_true": n_true}
@@ -127,7 +127,7 @@ class Lab:
                     return line
                 return self._write(line | about | {"same_run_as": f"{line['table']} {line['row']}".strip()})
         start = Starts(args.work / "starts", first, self.mode, Log(f"{cell}", args.every)).before(
-            data, settled, estimated=n_new is None
+            data, resolved, estimated=n_new is None
         )
         run = discover(
             data, out=args.work / key, n_new="auto" if n_new is None else n_new, recipe=recipe, seed=cell.seed,
@@ -141,7 +141,7 @@ class Lab:
         made = {"commit": args.commit, "date": str(date.today()), "wall_seconds": took, "first_stages_seed": first}
         return self._write(about | made | found)
 
-    def _settled(self, recipe: Recipe, data: ImageSet, n_new: int | None) -> Recipe:
+    def _resolved(self, recipe: Recipe, data: ImageSet, n_new: int | None) -> Recipe:
         gpu, packaged = self.mode.device.type == "cuda", packaged_network()
         facts = Facts(len(data), data.n_known, n_new, data.images.shape[1], data.channels, gpu, packaged)
         return resolve(Asked.of(recipe), facts).recipe
@@ -262,7 +262,7 @@ def main(arguments: list[str] | None = None) -> None:
     if strangers := set(args.studies) - STUDIES.keys():
         parser.error(f"there is no study '{min(strangers)}'; choose among {', '.join(STUDIES)}")
     if not args.studies and not args.tasks:
-        parser.error("name studies, or give --tasks")
+        parser.error(f"name studies ({', '.join(STUDIES)}), or give --tasks")
     if strangers := set(args.only or ()) - {row for name in args.studies for row in STUDIES[name].rows}:
         parser.error(f"there is no row '{min(strangers)}' in {', '.join(args.studies) or '--tasks'}")
     if args.number not in ("true", "auto"):

@@ -101,11 +101,13 @@ def stage(name: str, args: argparse.Namespace) -> tuple[Net, Method]:
     """A network and the method of a stage, as a run on CIFAR-10 has them."""
     facts = Facts(50_000, known_classes=5, new_classes=5, side=32, channels=3, gpu=True)
     recipe = resolve(Asked("best" if name == "swap" else "cifar10"), facts).recipe
-    fields: dict[str, Any] = {"model.width": args.width, "incremental": name == "incremental"}
-    fields |= {f"{part}.epochs": args.epochs + 1 for part in ("pretrain", "supervised", "joint")}
-    if args.batch:
-        fields |= {f"{part}.batch": args.batch for part in ("pretrain", "supervised", "joint")}
     kind = name if name in ("rotation", "supervised") else "joint"
+    part = {"rotation": "pretrain"}.get(name, kind)
+    fields: dict[str, Any] = {"model.width": args.width, f"{part}.epochs": args.epochs + 1}
+    if name == "incremental":
+        fields["incremental"] = True
+    if args.batch:
+        fields[f"{part}.batch"] = args.batch
     return speed.prepare(kind, with_fields(recipe, fields), 32)
 
 

@@ -10,9 +10,8 @@ from compare import by_kind, main
 
 from tests.lab.conftest import Script
 
-TINY = (
-    "model.width=4 model.size=8 pretrain.epochs=1 pretrain.batch=64 supervised.epochs=1 joint.epochs=1 joint.batch=64"
-)
+START = "model.width=4 model.size=8 pretrain.epochs=1 pretrain.batch=64"
+TINY = f"{START} supervised.epochs=1 joint.epochs=1 joint.batch=64"
 
 
 class Bench:
@@ -22,8 +21,8 @@ class Bench:
         self.script, self.folder, self.results = script, folder, folder / "rows.jsonl"
         self.places = ["--root", root, "--unverified", "--work", folder / "work", "--results", self.results]
 
-    def __call__(self, *words: object) -> subprocess.CompletedProcess[str]:
-        return self.script("compare.py", *words, *self.places, "--device", "cpu", "--set", *TINY.split())
+    def __call__(self, *words: object, tiny: str = TINY) -> subprocess.CompletedProcess[str]:
+        return self.script("compare.py", *words, *self.places, "--device", "cpu", "--set", *tiny.split())
 
     @property
     def rows(self) -> list[dict]:
@@ -67,7 +66,7 @@ def test_a_row_that_fails_is_said_and_leaves_the_others_alone(bench: Bench) -> N
 
 
 def test_piles_without_labels_and_parts_of_a_benchmark_are_measured(bench: Bench) -> None:
-    done = bench("neighbours", "--only", "kmeans", "--tasks", "cifar10 unlabelled each=4")
+    done = bench("neighbours", "--only", "kmeans", "--tasks", "cifar10 unlabelled each=4", tiny=START)
     assert done.returncode == 0, done.stdout + done.stderr
     [row] = bench.rows
     assert (row["table"], row["row"], row["method"]) == ("neighbours", "kmeans", "kmeans")
@@ -91,7 +90,7 @@ def test_several_draws_are_one_line_with_mean_and_worst(bench: Bench) -> None:
     [
         ("pairs", "there is no study 'pairs'; choose among demo, mixed"),
         ("sizes --only balance", "there is no row 'balance' in sizes"),
-        ("", "name studies, or give --tasks"),
+        ("", "name studies (demo, mixed, best, "),
         ("demo --number few", "--number is 'few'; give true, auto or a number"),
     ],
 )
