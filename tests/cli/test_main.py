@@ -1,6 +1,7 @@
 """The command as a function: refusals, lists, warnings, and nothing of it left behind in the process."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -285,3 +286,18 @@ def test_the_command_leaves_the_process_as_it_was(capsys: pytest.CaptureFixture[
     assert [signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert warnings.showwarning is show
     assert option("n_new") == "n_new"  # messages speak of arguments again
+
+
+def test_the_answer_is_printed_before_the_pictures_are_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[str] = []
+    monkeypatch.setattr("autonovel.api.discover.draw", lambda run, reporter: printed.append(capsys.readouterr().out))
+    words = ["demo", "--out", tmp_path / "run", "--method", "kmeans", "--pretrain.epochs", 0, "--supervised.epochs", 1]
+    assert main(list(map(str, words))) == 0
+    assert len(printed) == 1
+    assert "5 new classes among 896 unlabelled images" in printed[0]
+    assert re.search(r"^\d+ s on cpu", printed[0], re.M)
+    assert "predictions.csv" in capsys.readouterr().out
+    assert main(list(map(str, words))) == 0  # a finished run is told again with the time that it took
+    assert len(printed) == 2

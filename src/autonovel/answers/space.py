@@ -123,7 +123,7 @@ def answer_from_features(
     if n_new is None or check_number:
         count = estimate_classes(known, labels, fresh, method="judges", max_new=max_new, seed=seed)
     k = n_new if n_new is not None else count.n_new if count else 1
-    trial = try_on_known(known, labels, k, seed)
+    trial = try_on_known(known, labels, k, seed, tree=not trained)
     groups, method, apart = _groups(known, labels, fresh, k, trial, trained=trained, seed=seed)
     if apart and method == "plain":
         notes.append("Plain k-means separates the groups better here, so its groups are the answer.")
@@ -170,7 +170,7 @@ def _groups(
     known: Tensor, labels: Tensor, fresh: Tensor, k: int, trial: Trial, *, trained: bool, seed: int
 ) -> tuple[Grouping, Method, dict[str, float]]:
     """The groups of `fresh`, what they rest on, and the silhouettes that decided it where the known classes could not."""
-    groups = group_pile(known, labels, fresh, k, plain=trial.plain, seed=seed)
+    groups = group_pile(known, labels, fresh, k, plain=trial.plain, tree=not trained, seed=seed)
     if trial.plain or not trained:
         return groups, "plain" if trial.plain else "learned", {}
     # known classes that were learned are found either way, and decide nothing

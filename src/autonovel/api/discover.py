@@ -121,8 +121,8 @@ def discover(
         job = _job(given, asked, number, seed, mode, cache, shown, remarks)
         source = None if start_from is None else world.from_first(lambda: load(start_from))
         job.run(run, truth=truth, start_from=source)
-    if world.first:
-        _draw(Run(out), report, shown)
+    if world.first and report:
+        draw(Run(out), shown)
     return run
 
 
@@ -148,7 +148,7 @@ def estimate(
     job = _job(given_of(labelled, unlabelled), asked, None, seed, Mode.of(device, world), cache, shown)
     run = job.run(open_run(out, world), until="estimate")
     if world.first:
-        _draw(Run(out), False, shown)
+        draw_number(Run(out))
     return read_estimate(run)[0]
 
 
@@ -268,11 +268,16 @@ def read_images(
     return data, resolved, problems
 
 
-def _draw(run: Run, report: bool, reporter: Reporter) -> None:
-    """Draw the pictures and the report that are not there yet."""
-    if run.has("estimate.json") and not run.has("estimate.png"):
-        draw_estimate(run)
-    if report and run.finished and not run.has("report.html"):
+def draw(run: Run, reporter: Reporter) -> None:
+    """Draw the pictures and write the report that are not there yet."""
+    draw_number(run)
+    if run.finished and not run.has("report.html"):
         reporter.message("drawing clusters.png and report.html")
         draw_clusters(run)
         write_report(run)
+
+
+def draw_number(run: Run) -> None:
+    """Draw how the number of classes was found, where that is to be drawn and is not yet."""
+    if run.has("estimate.json") and not run.has("estimate.png"):
+        draw_estimate(run)

@@ -8,7 +8,6 @@ from typing import Literal
 
 from autonovel.base.errors import InputError, option
 from autonovel.cli.common import OnePile, load_api_while
-from autonovel.cli.results import print_result
 from autonovel.discovery.arguments import check_arguments
 from autonovel.settings.resolve import Asked
 
@@ -36,5 +35,6 @@ class Cluster(OnePile):
         """Sort."""
         api, (images, truth) = load_api_while(self.read)
         k = len(truth.class_names) if self.k == "true" else self.k
-        run = api.cluster(images, k, truth=truth, cache=self.cache, report=self.report, **self.passed_on(asked))
-        print_result(run, json=self.json)
+        passed = self.passed_on(asked)
+        run = api.cluster(images, k, truth=truth, cache=self.cache, report=False, **passed)
+        self.say_and_draw(run, passed, report=self.report)

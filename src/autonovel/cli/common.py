@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from autonovel.settings.resolve import Asked
 
 T = TypeVar("T")
 Preset = Literal["paper", "reference", "fast"]
+BEGAN = time.time()
+"""When the command began, but for the start of Python itself."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,20 @@ class TrainingVerb:
             "reporter": make_reporter(),
             "world": join(self.device),
         }
+
+    def say_and_draw(self, run: Any, passed: Mapping[str, Any], *, report: bool = True) -> None:
+        """Print the answer of a run that these arguments made; then draw the pictures, which may take longer than the answer."""
+        from autonovel.api.discover import draw
+        from autonovel.cli.results import print_files, print_result
+
+        made_now = (run.path / "summary.json").stat().st_mtime >= BEGAN
+        took = time.time() - BEGAN if made_now else None
+        print_result(run, json=self.json, seconds=took, files=False)
+        sys.stdout.flush()
+        if report and passed["world"].first:
+            draw(run, passed["reporter"])
+        if not self.json:
+            print_files(run)
 
 
 @dataclass(frozen=True)

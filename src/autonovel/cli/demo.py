@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autonovel.cli.common import TrainingVerb
-from autonovel.cli.results import print_result
 from autonovel.settings.resolve import Asked
 
 
@@ -26,5 +25,6 @@ class Demo(TrainingVerb):
 
         images, truth = load_benchmark("digits", None)
         n_new = len(truth.class_names) - images.n_known
-        run = discover(images, n_new=n_new, truth=truth, **self.passed_on(asked))
-        print_result(run, json=self.json)
+        passed = self.passed_on(asked)
+        run = discover(images, n_new=n_new, truth=truth, report=False, **passed)
+        self.say_and_draw(run, passed)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from autonovel.base.errors import InputError, option
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Given
-from autonovel.cli.results import print_result
 from autonovel.discovery.arguments import check_arguments
 from autonovel.settings.resolve import Asked
 
@@ -58,6 +57,7 @@ class Discover(TwoPiles):
     def do(self, asked: Asked) -> None:
         """Discover."""
         api, (labelled, unlabelled, truth) = load_api_while(self.read)
+        passed = self.passed_on(asked)
         run = api.discover(
             labelled,
             unlabelled,
@@ -66,7 +66,7 @@ class Discover(TwoPiles):
             truth=truth,
             start_from=self.start_from,
             cache=self.cache,
-            report=self.report,
-            **self.passed_on(asked),
+            report=False,
+            **passed,
         )
-        print_result(run, json=self.json)
+        self.say_and_draw(run, passed, report=self.report)

@@ -23,15 +23,30 @@ MACHINE = "What the machine answered"
 """What predictions.csv is once a person has changed something: edits are not in it."""
 
 
-def print_result(run: Any, *, json: bool = False) -> None:
-    """The table of clusters, the scores where the truth is known, the files, and what to do next; or the summary as JSON."""
+def print_result(run: Any, *, json: bool = False, seconds: float | None = None, files: bool = True) -> None:
+    """The table of clusters, the scores where the truth is known, the files, and what to do next; or the summary as JSON.
+
+    Args:
+        run: a finished run.
+        json: whether to print the summary as JSON instead.
+        seconds: what the command that made it has taken so far; the sum of its stages when left out.
+        files: whether to end with the files and what to do next.
+    """
     if json:
         say(json_.dumps(run.summary))
         return
     _print_table(run)
     if run.edits and "acc_new" in run.summary:
         say("The scores are those of the clusters as they were found, before anything was changed:")
-    for line in (*_number(run), *_scores(run.summary), *_continued(run.summary), _made_with(run), *_files(run)):
+    for line in (*_number(run), *_scores(run.summary), *_continued(run.summary), _made_with(run, seconds)):
+        say(line)
+    if files:
+        print_files(run)
+
+
+def print_files(run: Any) -> None:
+    """Where to look, and what to do next."""
+    for line in _files(run):
         say(line)
 
 
@@ -128,9 +143,10 @@ def _continued(summary: dict[str, Any]) -> Iterator[str]:
         yield f"Continued from {before['run']}: {before['taken']}"
 
 
-def _made_with(run: Any) -> str:
+def _made_with(run: Any, seconds: float | None) -> str:
     summary, recipe = run.summary, run.config["run"]["recipe"]
-    total = sum(seconds for stage, seconds in summary["seconds"].items() if stage != "total")
+    stages = sum(time for stage, time in summary["seconds"].items() if stage != "total")
+    total = stages if seconds is None else max(seconds, stages)  # of stages some may have been done before
     method = recipe.get("method", "autonovel")  # folders of earlier versions do not say
     return (
         f"{total:.0f} s on {summary['device']}, seed {summary['seed']}, "

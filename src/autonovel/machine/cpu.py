@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 LEAST_SIDE = 16
 """Images under this many pixels stay in float32: on them, converting takes as long as bfloat16 saves."""
@@ -31,3 +35,14 @@ def single_threads(count: int) -> Executor:
     list(pool.map(lambda _: all_started.wait(), range(count)))
     torch.set_num_threads(count)  # the number set last is the common one: put it back
     return pool
+
+
+def side_by_side(jobs: Iterable[Callable[[], T]], /) -> list[T]:
+    """The results of independent jobs in their order; each is on a thread of its own, as many at a time as torch has threads.
+
+    Small matrices keep one thread busy, not several.
+    """
+    count = torch.get_num_threads()
+    if count == 1:
+        return [job() for job in jobs]
+    return list(single_threads(count).map(lambda job: job(), jobs))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from autonovel.machine.cpu import side_by_side
 from autonovel.maths.confidence import (
     Calibration,
     KnownProblem,
@@ -44,8 +46,11 @@ class Trial:
     notes: tuple[str, ...] = ()
 
 
-def try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> Trial:
-    """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?"""
+def try_on_known(known: Tensor, labels: Tensor, k: int, seed: int, *, tree: bool = True) -> Trial:
+    """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?
+
+    `tree` as in :func:`group_pile`: the pile is to be grouped in the same way.
+    """
     n_known = number_of_classes(labels)
     if n_known < 3:
         return Trial(False, (), None, {})
@@ -53,17 +58,17 @@ def try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> Trial:
     problems: list[KnownProblem] = []
     accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
     n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
+    jobs = []
     for number, order in enumerate(_orders(n_known, n_probes, generator)):
         place = torch.argsort(order).to(labels.device)[labels]
         few = _few(place, generator)
         old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
         truth = place[new] - (n_known - n_probes)
-        found = group_pile(known[old], place[old], known[new], n_probes, seed=seed + number)
-        plain = kmeans(known[new], n_probes, restarts=PLAIN_RESTARTS, seed=seed + number).labels
-        accuracy["learned"].append(_matched(truth, found.labels))
-        accuracy["plain"].append(_matched(truth, plain))
-        right = majority_right(found.labels, truth, n_probes)
-        problems.append(KnownProblem(found.votes, right, accuracy["learned"][-1], _matched(plain, found.labels)))
+        jobs.append(partial(_problem, known[old], place[old], known[new], truth, n_probes, tree, seed + number))
+    for problem, by_plain in side_by_side(jobs) if known.device.type == "cpu" else [job() for job in jobs]:
+        problems.append(problem)
+        accuracy["learned"].append(problem.accuracy)
+        accuracy["plain"].append(by_plain)
     scores = {name: sum(values) / len(values) for name, values in accuracy.items()}
     # each problem is judged by what the others teach
     judged = [
@@ -75,6 +80,17 @@ def try_on_known(known: Tensor, labels: Tensor, k: int, seed: int) -> Trial:
     plain_is_better = _clearly_better(accuracy["plain"], accuracy["learned"])
     notes = ("Plain k-means does better on the known classes, so its groups are taken.",) if plain_is_better else ()
     return Trial(plain_is_better, tuple(problems), report, scores, notes)
+
+
+def _problem(
+    old: Tensor, labels: Tensor, new: Tensor, truth: Tensor, k: int, tree: bool, seed: int
+) -> tuple[KnownProblem, float]:
+    """The groups of some known classes taken for new ones, and the accuracy of plain k-means on them."""
+    found = group_pile(old, labels, new, k, tree=tree, seed=seed)
+    plain = kmeans(new, k, restarts=PLAIN_RESTARTS, seed=seed).labels
+    right = majority_right(found.labels, truth, k)
+    accuracy = _matched(truth, found.labels)
+    return KnownProblem(found.votes, right, accuracy, _matched(plain, found.labels)), _matched(truth, plain)
 
 
 def calibration_of_new(
