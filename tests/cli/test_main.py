@@ -293,7 +293,7 @@ def test_the_answer_is_printed_before_the_pictures_are_drawn(
 ) -> None:
     printed: list[str] = []
     monkeypatch.setattr("autonovel.api.discover.draw", lambda run, reporter: printed.append(capsys.readouterr().out))
-    words = ["demo", "--out", tmp_path / "run", "--method", "kmeans", "--pretrain.epochs", 0, "--supervised.epochs", 1]
+    words = ["demo", "--out", tmp_path / "run", "--method", "kmeans", "--supervised.epochs", 1]
     assert main(list(map(str, words))) == 0
     assert len(printed) == 1
     assert "5 new classes among 896 unlabelled images" in printed[0]

@@ -249,8 +249,8 @@ def test_views_are_mirrored_only_where_known_classes_stay_what_they_are() -> Non
 
 def test_what_a_small_network_does_not_see_is_kept_for_the_eye(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Photographs are learned from at 32 pixels on a CPU; thumbnails and further images keep the usual 64."""
-    monkeypatch.setattr("autonovel.api.discover.packaged_network", lambda: False)
-    monkeypatch.setattr("autonovel.discovery.prepare.packaged_network", lambda: False)
+    monkeypatch.setattr("autonovel.api.discover.packaged_network", lambda: "")
+    monkeypatch.setattr("autonovel.discovery.prepare.packaged_network", lambda: "")
     labels = np.repeat(np.arange(4), 4)
     for i, (image, label) in enumerate(zip(class_images(labels, 100), labels, strict=True)):
         place = tmp_path / "known" / str(label) if label < 2 else tmp_path / "pile"

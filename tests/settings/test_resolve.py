@@ -14,7 +14,7 @@ from autonovel.settings.fields import from_dict, left_open
 from autonovel.settings.joint import SwapSettings
 from autonovel.settings.recipe import KEEP_LAYOUT, Recipe
 from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe, with_fields
-from autonovel.settings.resolve import FEW_IMAGES, Asked, Facts, resolve
+from autonovel.settings.resolve import FEW_IMAGES, PACKAGED, Asked, Facts, resolve
 from tests.settings.made import recipes
 
 pytestmark = pytest.mark.usefixtures("flags_in_messages")
@@ -101,18 +101,18 @@ def test_one_thing_given_leaves_the_rest_to_the_data(path: str, value: object) -
 
 def test_a_folder_takes_pre_trained_features_where_they_are_at_hand_and_suit_the_images() -> None:
     folder = get_recipe("folder")
-    photos = dataclasses.replace(FACTS[0], side=137, packaged=True)
+    photos = dataclasses.replace(FACTS[0], side=137, packaged=PACKAGED[0])
     recipe, notes = resolved(folder, photos)
-    assert (recipe.method, recipe.model.backbone, recipe.model.size) == ("features", "efficientnet-lite0", 224)
+    assert (recipe.method, recipe.model.backbone, recipe.model.size) == ("features", PACKAGED[0], 224)
     assert "pre-trained features" in notes[0]
-    assert resolved(folder, dataclasses.replace(photos, side=28))[0].model.size == 112
+    assert resolved(folder, dataclasses.replace(photos, side=28))[0].model.size == 128
     tiny, _ = resolved(folder, dataclasses.replace(photos, side=8, channels=1))
     assert (tiny.method, tiny.model.backbone) == ("scratch", "small")
-    bare, notes = resolved(folder, dataclasses.replace(photos, packaged=False))
+    bare, notes = resolved(folder, dataclasses.replace(photos, packaged=""))
     assert (bare.method, bare.model.backbone) == ("scratch", "resnet18")
     assert any("autonovel[photos]" in note for note in notes)
     named = dataclasses.replace(folder, model=dataclasses.replace(folder.model, backbone="timm:resnet50"))
-    assert resolved(named, dataclasses.replace(photos, packaged=False))[0].method == "features"
+    assert resolved(named, dataclasses.replace(photos, packaged=""))[0].method == "features"
 
 
 def test_few_images_without_a_pre_trained_network_learn_a_space_by_contrast() -> None:
@@ -200,14 +200,14 @@ def test_what_was_given_stays_given_in_another_preset() -> None:
 
 def test_a_setting_without_effect_under_what_was_chosen_is_said() -> None:
     asked = Asked("folder", "paper", {"joint.epochs": 3, "model.width": 8})
-    photos = dataclasses.replace(FACTS[0], side=137, packaged=True)
+    photos = dataclasses.replace(FACTS[0], side=137, packaged=PACKAGED[0])
     found = resolve(asked, photos)
     assert any(n.startswith("--joint.epochs has no effect: --method features trains nothing") for n in found.notes)
     assert not any("--model.width" in note for note in found.notes)
 
 
 def test_a_run_that_trains_nothing_has_no_settings_of_training() -> None:
-    recipe = resolve(Asked(), dataclasses.replace(FACTS[0], side=137, packaged=True)).recipe
+    recipe = resolve(Asked(), dataclasses.replace(FACTS[0], side=137, packaged=PACKAGED[0])).recipe
     assert recipe.method == "features"
     assert not {"pretrain", "supervised", "joint", "mirror", "incremental"} & recipe.to_dict().keys()
 

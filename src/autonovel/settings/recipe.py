@@ -23,9 +23,10 @@ class Model:
     """The network."""
 
     backbone: Annotated[str, Open()] = "resnet18"
-    """The network: auto takes what suits the images. efficientnet-lite0 is pre-trained and needs no download; timm:NAME, hf:NAME
-    and FILE.safetensors are pre-trained too. resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual
-    stem for photographs. vgg: four blocks for 32x32 characters. small: for tiny grey images."""
+    """The network: auto takes what suits the images. efficientnet-lite0, -lite1 and -lite2 are pre-trained and need no download;
+    timm:NAME, hf:NAME and FILE.safetensors are pre-trained too, and several with a + between them see every image side by side.
+    resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for photographs. vgg: four blocks for
+    32x32 characters. small: for tiny grey images."""
     width: Annotated[int, Range(1, open=0)] = 64
     """Channels of the first block; 0 takes what suits the data."""
     shortcut: Literal["pool", "conv"] = "pool"
