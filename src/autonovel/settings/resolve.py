@@ -38,8 +38,8 @@ CONTRAST_EPOCHS = (20, 400)
 FEW_NEW_CLASSES = 10
 """With more than this, swapped prediction trains for longer, on more views, and lets classes pick images."""
 PACKAGED = ("efficientnet-lite1+efficientnet-lite2", "efficientnet-lite0")
-"""Pre-trained networks that need no download, the best first. Two see more than one: on known classes taken for new ones they were
-right 1 to 7 points more often than the smallest, at two to three times its time."""
+"""Pre-trained networks that need no download, the best first. Two see more than one: on known classes taken for new ones they
+were right 1 to 7 points more often than the smallest, at two to three times its time."""
 
 
 @dataclass(frozen=True)
