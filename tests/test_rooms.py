@@ -19,6 +19,7 @@ MODULES = {
 EXCEPTIONS: dict[str, set[str]] = {
     "answers.network": {"discovery.plan"},
     "methods.autonovel": {"discovery.plan"},
+    "methods.compared": {"discovery.plan"},
     "methods.features": {"answers.space", "discovery.plan"},
     "methods.kmeans": {"discovery.plan"},
 }

@@ -201,7 +201,8 @@ def test_every_choice_can_be_compiled(name: str) -> None:
 
 
 def test_the_names_of_rules_and_their_lines_agree() -> None:
-    assert list(registry.PAIR_RULES) == list(PAIR_RULES)
+    # which images are alike can be learned too, which is no function of their features
+    assert [name for name in registry.PAIR_RULES if name != "learned"] == list(PAIR_RULES)
 
 
 def test_rules_give_different_losses() -> None:

@@ -23,7 +23,7 @@ def test_new_classes_are_the_clusters_of_the_features_and_known_ones_their_means
     classes = np.tile(np.arange(5), 16)
     data = ImageSet.from_arrays(class_images(classes, 16, n_classes=5), np.where(classes < 3, classes, -1))
     recipe = get_recipe("digits", "fast")
-    recipe = replace(recipe, method="kmeans", model=replace(recipe.model, networks=1, width=8))
+    recipe = replace(recipe, method="kmeans", incremental=False, model=replace(recipe.model, networks=1, width=8))
     run = an.discover(data, out=tmp_path / "run", n_new=2, recipe=recipe, device="cpu", seed=3)
     pile = torch.from_numpy(classes[~data.is_labelled])
     trained = restore(run, Mode.of("cpu"))

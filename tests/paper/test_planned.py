@@ -53,6 +53,12 @@ def test_a_run_that_is_needed_whole_is_not_stopped_after_the_estimate():
     assert [(job.plan.until, job.scores) for job in angelic] == [("", ("n_new_estimated", "acc_new"))]
 
 
+def test_only_runs_on_some_data_may_be_wanted():
+    found = wanted([ABLATION, CURVES["figure-k"], CLUSTERING], "fast", 1, data=["cifar10"])
+    assert {job.plan.data for job in found} == {"cifar10"}
+    assert len(found) == 6 + 8  # k = 5 is a row of the ablation
+
+
 def test_counts_of_classes_need_no_seeds():
     assert len(names(SPLITS, seeds=3)) == 5
 

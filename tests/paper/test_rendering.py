@@ -47,6 +47,14 @@ def test_a_difference_is_named_with_its_reason():
     assert page(0.90 + FAR / 200).far(PAIRS) == ""
 
 
+def test_scale_small_calls_digits_digits():
+    plan = Plan("digits-split", "digits-split")
+    text = page(0.6, scale="small", plan=plan, scales=("small",)).markdown(ABLATION)
+    assert "| Ours full | 60.0 |" in text
+    assert not any(word in text for word in ("CIFAR", "90.4"))
+    assert "it shows that the machinery works and not that the paper is right" in text
+
+
 def test_every_reason_belongs_to_a_cell():
     strangers = [
         (table, row, column)

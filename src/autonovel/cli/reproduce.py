@@ -13,10 +13,12 @@ from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+from autonovel.cli.tune import Axis, axis
 from autonovel.machine.device_name import check_device_name
 from autonovel.paper.cells import Table
 from autonovel.paper.earlier import EARLIER
 from autonovel.paper.measured import Results, read
+from autonovel.paper.minutes import minutes
 from autonovel.paper.planned import Wanted, find_tables, wanted
 from autonovel.paper.rendering import Page, rendered, whole_page
 from autonovel.paper.tables import PICTURES
@@ -42,6 +44,8 @@ class Reproduce(Verb):
     """Only these rows."""
     columns: tuple[str, ...] = ()
     """Only these columns."""
+    data: tuple[str, ...] = ()
+    """Only runs on these data, whatever row or column they are in."""
     seeds: int = 3
     """Seeds of the last stage; the first stages are shared."""
     start_seed: int = 0
@@ -60,6 +64,8 @@ class Reproduce(Verb):
     """Write that to a file instead."""
     check: bool = False
     """Make the smallest run once more in a folder of its own: the same bits on this machine, or it is said what differs."""
+    try_: tuple[Axis, ...] = ()
+    """Settings of every run that has them, as joint.epochs=1, to try the machinery; what comes out stays in OUT/rows."""
     device: str = "auto"
     """Where to compute: cpu, cuda, cuda:N or auto."""
     unverified: bool = False
@@ -69,7 +75,7 @@ class Reproduce(Verb):
     def rows_folder(self) -> Path:
         """Where the lines are."""
         own = Path("lab/rows")
-        return self.results or (own if own.is_dir() else self.out / "rows")
+        return self.results or (own if own.is_dir() and not self.try_ else self.out / "rows")
 
     def do(self) -> None:
         """Show or measure."""
@@ -84,7 +90,7 @@ class Reproduce(Verb):
         pictures = [name for name in self.names if name in PICTURES]
         names = [name for name in self.names if name not in PICTURES]
         tables = find_tables(names) if names or not pictures else []
-        jobs = wanted(tables, self.scale, self.seeds, self.rows, self.columns)
+        jobs = wanted(tables, self.scale, self.seeds, self.rows, self.columns, self.data)
         if self.cell:
             jobs = [job for job in jobs if job.name == self.cell]
             if not jobs:
@@ -97,7 +103,7 @@ class Reproduce(Verb):
         elif self.show or not (self.names or self.cell):
             self._show(tables, pictures)
         else:
-            self._measure(tables, jobs)
+            self._measure(tables, jobs, pictures)
 
     def page(self) -> Page:
         """What there is."""
@@ -123,23 +129,38 @@ class Reproduce(Verb):
         else:
             self.to.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
+    def _there(self, page: Page, job: Wanted) -> bool:
+        """Whether the lines have this run, whatever commit made it."""
+        found = page.results.runs(job.plan, self.scale)
+        return any(run.seed == job.seed and all(score in run.scores for score in job.scores) for run in found)
+
     def _overview(self, page: Page, tables: list[Table]) -> str:
         lines = [f"{'':<18}{'measured':>10}{'missing':>9}{'failed':>8}{'quoted':>8}"]
         for table in tables:
             counted = page.counted(table)
             figures = f"{counted['done']:>10}{counted['missing']:>9}{counted['failed']:>8}{counted['quoted']:>8}"
             lines.append(f"{table.name:<18}{figures}  {table.title}")
+        left = [
+            job
+            for job in wanted(tables, self.scale, self.seeds, self.rows, self.columns, self.data)
+            if not self._there(page, job)
+        ]
         lines += ["", *(f"{name:<22}{title}" for name, (title, _) in PICTURES.items())]
+        here = [job for job in left if not job.plan.data.startswith("imagenet")]
+        time = f"{minutes(here, self.scale):,.0f} minutes of an H200"
+        lines += ["", f"To go with {self.seeds} seeds on scale {self.scale}: {len(here)} runs, about {time}, and "
+                      f"{len(left) - len(here)} on ImageNet."]  # fmt: skip
         lines += ["", f"Measured: {self.rows_folder}. autonovel reproduce NAME --root DATA measures what is missing."]
         return "\n".join(lines)
 
-    def _measure(self, tables: list[Table], jobs: list[Wanted]) -> None:
+    def _measure(self, tables: list[Table], jobs: list[Wanted], pictures: list[str]) -> None:
         from autonovel.machine.progress import make_reporter
         from autonovel.paper.work import Work
 
+        tried = {name: values[0] for name, values in map(axis, self.try_)}
         deadline = float("inf") if self.budget is None else time.monotonic() + 60 * self.budget
         work = Work(self.out, self.rows_folder, self.root, self.scale, self.device, self.start_seed, deadline,
-                    make_reporter(), self.unverified, shlex.join(["autonovel", *sys.argv[1:]]))  # fmt: skip
+                    make_reporter(), self.unverified, shlex.join(["autonovel", *sys.argv[1:]]), tried)  # fmt: skip
         if self.check:
             same, told = work.check(next(job for job in jobs if not (job.counts_alone or job.plan.until)))
             say(told)
@@ -147,7 +168,8 @@ class Reproduce(Verb):
                 raise TrainingError("The run came out differently.")
             return
         through = work.go(jobs, self.page().results, self.together)
-        say(rendered(self.page(), tables, "md"))
+        drawn = [work.draw(name, self.out / "figures", self.page().results) for name in pictures] if through else []
+        say("\n".join([rendered(self.page(), tables, "md"), *(str(file) for file in drawn if file is not None)]))
         for data, why in work.absent.items():
             say(f"Left out for want of {data}: {why}")
         if not through:

@@ -85,7 +85,7 @@ class Tune(TwoPiles):
         if not self.search:
             raise InputError(f"Say which settings to compare, for example {option('search')} joint.top-k=1,3,5.")
         axes: dict[str, list[Any]] = {}
-        for name, values in map(_axis, self.search):
+        for name, values in map(axis, self.search):
             axes[name] = [*axes.get(name, []), *(value for value in values if value not in axes.get(name, []))]
         return axes
 
@@ -107,7 +107,8 @@ class Tune(TwoPiles):
         say(f"Use it: autonovel discover LABELLED UNLABELLED --recipe {tuned.path / 'best.json'}")
 
 
-def _axis(text: Axis) -> tuple[str, list[Any]]:
+def axis(text: Axis) -> tuple[str, list[Any]]:
+    """The field, or several joined by +, and its values."""
     typed, _, values = text.partition("=")
     flags = {flag.path: flag for flag in all_flags(Recipe)}
     paths = [part.replace("-", "_").removeprefix("__") for part in typed.split("+")]

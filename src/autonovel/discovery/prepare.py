@@ -48,6 +48,7 @@ class Job:
         cache: where features of a pre-trained network are kept; None keeps none.
         remarks: what else the summary should say.
         problems: files that were left out or are remarkable; listed in the folder before any work.
+        keep: after how many epochs of the last stage that trains features and clusters of the pile are kept.
     """
 
     data: ImageSet
@@ -60,6 +61,7 @@ class Job:
     cache: Path | None = None
     remarks: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
+    keep: tuple[int, ...] = ()
 
     @property
     def stages(self) -> list[Stage]:
@@ -119,6 +121,7 @@ def prepare(
     cache: Path | None = None,
     remarks: Mapping[str, Any] | None = None,
     problems: Sequence[Problem] = (),
+    keep: tuple[int, ...] = (),
 ) -> Job:
     """Decide what is left, refuse what cannot work, and try every stage on a few images.
 
@@ -133,7 +136,7 @@ def prepare(
         recipe = resolve(Asked.of(recipe), facts_of(data, n_new, mode))
         for note in recipe.notes:
             reporter.message(note)
-    job = Job(data, recipe.recipe, n_new, seed, mode, reporter, recipe, cache, remarks or {}, problems)
+    job = Job(data, recipe.recipe, n_new, seed, mode, reporter, recipe, cache, remarks or {}, problems, keep)
     job = replace(job, recipe=_with_mirrors(job))
     check_settings(data, job.recipe)
     _rehearse(job)

@@ -213,10 +213,14 @@ class Walk:
         def on_epoch(epoch: Epoch) -> None:
             entry = {"stage": name, "epoch": epoch.number, "lr": epoch.lr, "seconds": round(epoch.seconds, 4)}
             run.append_metrics(entry | {"losses": epoch.losses})
+            if name == self._last_trained:
+                self._keep(net, epoch.number + 1)
             self.reporter.epoch(epoch.number, epoch.losses, epoch.seconds)
 
         try:
             if method.settings.epochs:
+                if name == self._last_trained and not done:
+                    self._keep(net, 0)
                 train(
                     net,
                     method,
@@ -242,6 +246,20 @@ class Walk:
         run.write_tensors(file, net.state_dict(), {"seconds": str(seconds), "net": json.dumps(net.describe())})
         checkpoint.clear()
         return float(seconds)
+
+    @property
+    def _last_trained(self) -> str:
+        """The name of the last stage that takes steps."""
+        task = self.job.task(self.n_new)
+        trained = [s.name for s in self.stages if s.method is not None and s.method(task).settings.epochs]
+        return trained[-1] if trained else ""
+
+    def _keep(self, net: Net, epochs: int) -> None:
+        """Keep features and clusters of the pile as they are after some epochs, for figures; training goes on unchanged."""
+        if epochs in self.job.keep:
+            found = self._scores(net, self.unlabelled)
+            clusters = {} if found.new is None else {"clusters": found.new.argmax(1)}
+            self.run.write_tensors(f"kept-{epochs:04d}.safetensors", {"features": found.features.half(), **clusters})
 
     def _probes(self) -> Any:
         seen = "frozen" if is_pretrained(self.recipe.model.backbone) else seen_before_estimate(self.stages)

@@ -166,7 +166,7 @@ def find_rule(name: str) -> PairRule:
     if not colon:
         hint = did_you_mean(name, PAIR_RULES)
         raise InputError(
-            f"{option('joint.pairs')} is '{name}'; choose one of {', '.join(PAIR_RULES)}, or MODULE:FUNCTION{hint}."
+            f"{option('joint.pairs')} is '{name}'; choose one of {', '.join(PAIR_RULES)}, learned, or MODULE:FUNCTION{hint}."
         )
     try:
         rule: PairRule = getattr(import_module(module), function)

@@ -8,6 +8,7 @@ from autonovel.discovery.plan import Stage
 from autonovel.maths.kmeans import kmeans
 from autonovel.methods.autonovel import first_stages
 from autonovel.methods.base import Look, Losses, Method, Task
+from autonovel.methods.compared import with_classifier
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 from autonovel.settings.recipe import Recipe
@@ -45,4 +46,4 @@ class KMeans(Method):
 
 def plan(recipe: Recipe, n_known: int) -> list[Stage]:
     """The first stages, then k-means."""
-    return [*first_stages(recipe, n_known), Stage("kmeans", KMeans)]
+    return with_classifier([*first_stages(recipe, n_known), Stage("kmeans", KMeans)], recipe, n_known)

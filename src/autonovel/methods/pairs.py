@@ -13,6 +13,7 @@ from autonovel.maths.losses import consistency, cross_entropy, pair_loss
 from autonovel.maths.pairs import PairInput, find_rule
 from autonovel.methods.base import Look, Seen, Task
 from autonovel.methods.joint import JointObjective
+from autonovel.methods.similarity import LearnedPairs
 from autonovel.models.heads import class_head
 from autonovel.models.net import Net
 from autonovel.settings.joint import PairsSettings
@@ -31,7 +32,8 @@ class Pairs(JointObjective):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self._incremental = task.recipe.incremental
-        self._rule = find_rule(self.settings.pairs)
+        self.learned = LearnedPairs() if self.settings.pairs == "learned" else None
+        self._rule = find_rule("rank" if self.learned is not None else self.settings.pairs)
         self._clusters_pile = self.settings.pairs == "kmeans-all" and self.settings.pair_weight > 0
 
     def check(self, shape: tuple[int, ...]) -> None:
@@ -48,6 +50,8 @@ class Pairs(JointObjective):
     def prepare(self, net: Net) -> None:
         """Add a head for the new classes; extend that of the known ones if asked to."""
         super().prepare(net)
+        if self.learned is not None:
+            self.learned.take_from(net)
         net.add_head("new", class_head(self._model, net.n_features, self._n_new, stacked=True))
         if self._incremental and self._n_known:
             net.extend_known(self._n_new)
@@ -83,7 +87,10 @@ class Pairs(JointObjective):
         new = [scores.softmax(1) for scores in new_scores]
         losses: dict[str, Tensor] = {}
         if s.pair_weight:
-            same = self._rule(self._pair_input(features[0].detach(), labels, seen.index))
+            if self.learned is not None:
+                same = self.learned.labels(net, seen.views[0])
+            else:
+                same = self._rule(self._pair_input(features[0].detach(), labels, seen.index))
             losses["pairs"] = s.pair_weight * pair_loss(new[0], new[1], same, ~is_labelled)
         agreement = consistency(*new)
         if "known" in net.heads:

@@ -151,6 +151,10 @@ def _small(wanted: _Wanted) -> Backbone:
     return Backbone(*vgg.small(wanted.channels, wanted.settings.width, wanted.size), architecture=wanted.settings)
 
 
+def _pixels(wanted: _Wanted) -> Backbone:
+    return Backbone(*vgg.pixels(wanted.channels, wanted.size), architecture=wanted.settings)
+
+
 # ---- networks of others
 
 
@@ -267,6 +271,7 @@ NAMED: Mapping[str, Callable[[_Wanted], Backbone]] = {
     "resnet18-large": _resnet18_large,
     "vgg": _vgg,
     "small": _small,
+    "pixels": _pixels,
     **dict.fromkeys(efficientnet.LITE, _efficientnet_lite),
 }
 SCHEMES: Mapping[str, Callable[[_Wanted], Backbone]] = {"timm": _timm, "hf": _hf}

@@ -43,3 +43,8 @@ def _stack(channels: int, widths: list[int], size: int, *, pools: int, exact: bo
         inputs, side = outputs, side // 2 if number < pools else side
     blocks["pool"] = nn.Flatten()
     return Chain(blocks), inputs * side * side
+
+
+def pixels(channels: int, size: int) -> tuple[Chain, int]:
+    """No network at all: the pixels themselves, flattened."""
+    return Chain(OrderedDict(pool=nn.Flatten())), channels * size * size

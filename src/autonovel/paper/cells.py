@@ -60,9 +60,9 @@ def on_scale(plan: Plan, scale: str) -> Plan | None:
     if scale != "small":
         return plan
     data = SMALL.get(plan.data)
-    if data is None or "model.backbone" in plan.changes or plan.score.startswith("classes."):
+    if data is None or plan.changes.get("model.backbone", "pixels") != "pixels" or plan.score.startswith("classes."):
         return None
-    return replace(plan, data=data, recipe=f"{data}-cluster" if plan.recipe == "cluster" else data)
+    return replace(plan, data=data, recipe=data)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autonovel.base.errors import InputError, did_you_mean, option
 from autonovel.paper.cells import Plan, Scale, Table, on_scale
 from autonovel.paper.measured import about
 from autonovel.paper.tables import CURVES, NUMBERED, TABLES
+from autonovel.settings.fields import leaves
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe, with_fields
 
@@ -35,10 +37,15 @@ class Wanted:
         return all(score.startswith("classes.") for score in self.scores)
 
 
-def recipe_of(plan: Plan, scale: Scale) -> Recipe:
-    """The settings of a run: on scale paper those of its text, but for OmniGlot, where the text leaves too much open."""
+def recipe_of(plan: Plan, scale: Scale, tried: Mapping[str, Any] | None = None) -> Recipe:
+    """The settings of a run: on scale paper those of its text, but for OmniGlot, where the text leaves too much open.
+
+    ``tried`` are fields that are set otherwise wherever a recipe has them, to try the machinery.
+    """
     preset = "fast" if scale == "fast" else "reference" if plan.recipe == "omniglot" else "paper"
-    return with_fields(get_recipe(plan.recipe, preset), dict(plan.changes))
+    recipe = with_fields(get_recipe(plan.recipe, preset), dict(plan.changes))
+    there = dict(leaves(recipe))
+    return with_fields(recipe, {name: value for name, value in (tried or {}).items() if name in there})
 
 
 def find_tables(names: Sequence[str]) -> list[Table]:
@@ -55,7 +62,12 @@ def find_tables(names: Sequence[str]) -> list[Table]:
 
 
 def wanted(
-    tables: Iterable[Table], scale: Scale, seeds: int, rows: Sequence[str] = (), columns: Sequence[str] = ()
+    tables: Iterable[Table],
+    scale: Scale,
+    seeds: int,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    data: Sequence[str] = (),
 ) -> list[Wanted]:
     """The runs of these tables: those of all cells with the first seed, then with the next one. Twins are one run.
 
@@ -64,6 +76,7 @@ def wanted(
         scale: of the runs.
         seeds: how many of the last stage.
         rows, columns: only these, where any are given; a column may be given by its data alone.
+        data: only runs on these, where any are given.
     """
     tables = list(tables)
     for given, flag, kind in (
@@ -82,6 +95,8 @@ def wanted(
                 continue
             plan = on_scale(cell.way, scale)
             for part in plan.parts() if plan is not None else []:
+                if not _chosen(part.data, data):
+                    continue
                 name = ".".join(
                     word.replace(" ", "-").replace(":*", "") for word in (table.name, cell.row, cell.column)
                 )

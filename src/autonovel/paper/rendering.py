@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from autonovel.paper.cells import Cell, MeanError, NotPlanned, Plan, Quoted, Table, Value
+from autonovel.paper.cells import Cell, MeanError, NotPlanned, Plan, Quoted, Table, Value, on_scale
 from autonovel.paper.measured import Results, Shown
 from autonovel.paper.tables import CURVES, NUMBERED, TABLES
 
@@ -69,7 +69,7 @@ def sign(cell: Cell, shown: Shown | None) -> str:
     signs = {"fast": "f", "small": "s"}.get(shown.scale, "")
     if isinstance(cell.way, Plan):
         signs += "r" if cell.way.recipe == "omniglot" and shown.scale == "paper" else ""
-        signs += "b" if "model.backbone" in cell.way.changes else ""
+        signs += "b" if cell.way.changes.get("model.backbone", "pixels") != "pixels" else ""
     return signs
 
 
@@ -97,7 +97,9 @@ class Page:
         return ours if table.axis else f"{ours}<br>{of_paper(cell.paper, table.unit)}"
 
     def markdown(self, table: Table) -> str:
-        """A table with its conditions, and what differs."""
+        """A table with its conditions, and what differs; on scale small the columns that have a stand-in."""
+        if self.scales == ("small",):
+            return self._small(table)
         head = ["", *table.columns.values()]
         rows = [
             [title, *(self.cell(table, row, column) for column in table.columns)] for row, title in table.rows.items()
@@ -113,6 +115,21 @@ class Page:
         ]
         return "\n\n".join(part for part in parts if part)
 
+    def _small(self, table: Table) -> str:
+        there = {c.column for c in table.cells if isinstance(c.way, Plan) and on_scale(c.way, "small") is not None}
+        if not there:
+            return f"### {self.title(table)}\n\nNothing stands in for its data on scale small."
+        columns = {name: title.replace("CIFAR-10", "digits") for name, title in table.columns.items() if name in there}
+        rows = []
+        for row, title in table.rows.items():
+            found = [(cell, self.shown(table, cell)) for name in columns if (cell := table.cell(row, name)) is not None]
+            if any(isinstance(cell.way, Plan) for cell, _ in found):
+                rows.append([title, *("–" if shown is None else of_ours(shown, table.unit) for _, shown in found)])
+        lines = [["", *columns.values()], ["---"] * (1 + len(columns)), *rows]
+        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        said = f"{SIGNS['s'][:1].upper()}{SIGNS['s'][1:]}."
+        return "\n\n".join(part for part in (f"### {self.title(table)}", text, said, self.conditions(table)) if part)
+
     def title(self, table: Table) -> str:
         """Name and number."""
         number = next((number.removeprefix("table") for number, name in NUMBERED.items() if name == table.name), "")
@@ -127,7 +144,8 @@ class Page:
         def told(name: str) -> str:
             return ", ".join(dict.fromkeys(text.removeprefix("cuda: ") for shown in found for text in shown.told(name)))
 
-        paper = f"; the paper's figures are means of {table.runs} runs" if table.runs else ""
+        runs = table.runs if self.scales != ("small",) else 0
+        paper = f"; the paper's figures are means of {runs} runs" if runs else ""
         said = "; ".join(
             f"{part} {text}" for part, text in (("on", told("device")), ("commits", told("commit"))) if text
         )

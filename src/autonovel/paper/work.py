@@ -7,7 +7,7 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +24,14 @@ from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.machine.progress import Losses, Reporter, Stages
-from autonovel.paper.cells import Scale
+from autonovel.paper.cells import Plan, Scale, on_scale
+from autonovel.paper.drawing import draw_confusion
 from autonovel.paper.measured import FILE, Measured, Results, about, as_line
+from autonovel.paper.pictures import draw_old_and_new, draw_rules, draw_start_to_end, kept_after
 from autonovel.paper.planned import Wanted, recipe_of
+from autonovel.paper.tables import PAIRS, PICTURES
 from autonovel.runs.files import flat
-from autonovel.runs.folder import Run, versions
+from autonovel.runs.folder import Folder, versions
 from autonovel.tuning.starts import Starts
 
 NUMERICS = 1
@@ -95,6 +98,8 @@ class Work:
         deadline: of the monotonic clock.
         reporter: sees the progress.
         unverified: accept data that differ from the published ones.
+        command: what was typed.
+        tried: settings of every run that are not the cell's, to try the machinery.
     """
 
     out: Path
@@ -107,6 +112,7 @@ class Work:
     reporter: Reporter = Reporter()  # noqa: RUF009  # it keeps nothing
     unverified: bool = False
     command: str = ""
+    tried: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.watched = Watched(self.reporter, self.deadline)
@@ -152,14 +158,15 @@ class Work:
             self.reporter.message(f"FAILED {job.name}: {reason}")
 
     def _measure(self, job: Wanted, data: ImageSet, truth: Truth, results: Results) -> None:
-        pipeline, key = self._prepared(job, data, truth)
+        work, key = self._prepared(job, data, truth)
         if is_done(results, job, self.scale, key):
             return
         self.reporter.message(f"{job.name} ({self.scale})")
-        run = self._run(job, pipeline, key, truth)
+        run = self._run(job, work, key, truth)
         scores = {**scores_of(run, job.plan.until), **_classes(data, truth)}
         line = Measured(about(job.plan), self.scale, job.seed, scores, self.start_seed, key, where=self.where | _device(run),
-                        seconds=seconds_of(run), command=self.command)  # fmt: skip
+                        seconds=seconds_of(run), command=self.command,
+                        note=f"tried with {dict(self.tried)}" if self.tried else "")  # fmt: skip
         self._write(line)
         told = ", ".join(
             f"{name} {scores[name]:.4g}" for name in job.scores if isinstance(scores.get(name), int | float)
@@ -175,14 +182,52 @@ class Work:
         if job.plan.data.startswith("omniglot"):
             # the first half of a step is the same for all alphabets; the second would be compiled for every number of characters
             mode = replace(mode, compile_from=0.0, compile_losses=False)
-        made = prepare(data, recipe_of(job.plan, self.scale), n_new, job.seed, mode, self.watched)
-        return made, self.key(data, made.recipe, n_new, job.seed)
+        recipe = recipe_of(job.plan, self.scale, self.tried)
+        keep = kept_after(recipe.joint.epochs) if job.plan in self._pictured else ()
+        work = prepare(data, recipe, n_new, job.seed, mode, self.watched, keep=keep)
+        return work, self.key(data, work.recipe, n_new, job.seed)
 
-    def _run(self, job: Wanted, pipeline: Job, key: str, truth: Truth) -> Run:
-        starts = Starts(self.out / "stages", self.start_seed, pipeline.mode, self.watched)
-        start = starts.before(pipeline.data, pipeline.recipe, estimated=pipeline.n_new is None)
-        run = Run(self.out / "cells" / f"{job.name}-{self.scale}-{key[:8]}")
-        return pipeline.run(run, truth=truth, start_from=start, until=job.plan.until or None)
+    def _run(self, job: Wanted, work: Job, key: str, truth: Truth) -> Folder:
+        starts = Starts(self.out / "stages", self.start_seed, work.mode, self.watched, progress=self.watched)
+        start = starts.before(work.data, work.recipe, estimated=work.n_new is None)
+        run = Folder(self.out / "cells" / f"{job.name}-{self.scale}-{key[:8]}")
+        return work.run(run, truth=truth, start_from=start, until=job.plan.until or None)
+
+    @cached_property
+    def _pictured(self) -> list[Plan | None]:
+        """Plans of whose runs pictures are made."""
+        return [on_scale(plan, self.scale) for _, plans in PICTURES.values() for plan in plans]
+
+    def draw(self, name: str, folder: Path, results: Results) -> Path | None:
+        """Make the runs of a picture that are not there yet, and draw it; nothing where their data are not here."""
+        plans = [plan for one in PICTURES[name][1] if (plan := on_scale(one, self.scale)) is not None]
+        jobs = [Wanted(f"{name}.{number}.s0", plan, ("acc_new",), 0) for number, plan in enumerate(plans)]
+        if name == "ranking":  # the rules are compared on the features of one run
+            jobs = [job for job in jobs if not job.plan.changes]
+        runs = []
+        for job in jobs:
+            self.attempt(job, results)
+            try:
+                data, truth = self._load(job.plan)
+            except AbsentError:
+                return None
+            work, key = self._prepared(job, data, truth)
+            runs.append(next(self.out.glob(f"cells/*-{self.scale}-{key[:8]}"), None))
+        if not runs or None in runs:
+            return None
+        file, own = folder / f"{name}.png", [Folder(path) for path in runs if path is not None]
+        if name.startswith("confusion"):
+            titles = ("Ours", "w/ I.L.") if len(own) > 1 else ("Ours",)
+            return draw_confusion({t: run.summary for t, run in zip(titles, own, strict=True)}, file)
+        if name == "tsne-incremental":
+            return draw_old_and_new(dict(zip(("Ours", "w/ I.L."), own, strict=True)), data, truth, file)
+        epochs = work.recipe.joint.epochs
+        if name == "tsne":
+            return draw_start_to_end(own[0], epochs, data, truth, file)
+        rules = {c.row: c.way.changes for c in PAIRS.cells if c.column == "cifar10" and isinstance(c.way, Plan)}
+        return draw_rules(
+            own[0], epochs, {PAIRS.rows[row]: changes for row, changes in rules.items()}, data, truth, file
+        )
 
     def check(self, job: Wanted) -> tuple[bool, str]:
         """Make a run, and once more in folders of its own; whether it came out the same, and a sentence about it.
@@ -255,7 +300,7 @@ def is_done(results: Results, job: Wanted, scale: Scale, key: str) -> bool:
     )
 
 
-def scores_of(run: Run, until: str = "") -> dict[str, Any]:
+def scores_of(run: Folder, until: str = "") -> dict[str, Any]:
     """The numbers of a run by their place in the summary, its confusion besides; of an estimate alone, the number."""
     if until:
         return {"n_new_estimated": run.read_json("estimate.json")["n_new"]}
@@ -279,13 +324,13 @@ def _is_score(name: str, value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and name.startswith(wanted)
 
 
-def seconds_of(run: Run) -> dict[str, float]:
+def seconds_of(run: Folder) -> dict[str, float]:
     """By stage."""
     found: Mapping[str, float] = run.summary["seconds"] if run.finished else {}
     return {name: round(value, 1) for name, value in found.items()}
 
 
-def _device(run: Run) -> dict[str, str]:
+def _device(run: Folder) -> dict[str, str]:
     return {"device": run.summary["device"]} if run.finished else {}
 
 

@@ -74,14 +74,16 @@ class Open:
 
 @dataclass(frozen=True)
 class When:
-    """The choice that a field belongs to: the name of another field of its class, and what that must be."""
+    """The choice that a field belongs to: the dotted name of another field, and what that must be; or one choice more."""
 
     field: str
     values: tuple[str, ...]
+    also: When | None
 
-    def __init__(self, field: str, *values: str) -> None:
+    def __init__(self, field: str, *values: str, also: When | None = None) -> None:
         object.__setattr__(self, "field", field)
         object.__setattr__(self, "values", values)
+        object.__setattr__(self, "also", also)
 
 
 # ---- Families: classes of which one is chosen by name
@@ -161,7 +163,12 @@ def shown(settings: Any) -> list[str]:
 
 
 def _applies(settings: Any, when: When | None) -> bool:
-    return when is None or getattr(settings, when.field) in when.values
+    if when is None:
+        return True
+    value = settings
+    for name in when.field.split("."):
+        value = getattr(value, name, None)
+    return value in when.values or (when.also is not None and _applies(settings, when.also))
 
 
 def tidied(settings: T) -> T:

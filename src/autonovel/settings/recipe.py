@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from autonovel.settings.compared import DtcSettings, KclSettings, MclSettings, SimilaritySettings
 from autonovel.settings.estimate import CalibratedSettings, Estimate
 from autonovel.settings.fields import Open, Range, When, to_dict
 from autonovel.settings.joint import Joint, PairsSettings
@@ -26,7 +27,7 @@ class Model:
     """The network: auto takes what suits the images. efficientnet-lite0, -lite1 and -lite2 are pre-trained and need no download;
     timm:NAME, hf:NAME and FILE.safetensors are pre-trained too, and several with a + between them see every image side by side.
     resnet18: 3x3 stem, for images up to about 64 pixels. resnet18-large: the usual stem for photographs. vgg: four blocks for
-    32x32 characters. small: for tiny grey images."""
+    32x32 characters. small: for tiny grey images. pixels: none at all, for a baseline."""
     width: Annotated[int, Range(1, open=0)] = 64
     """Channels of the first block; 0 takes what suits the data."""
     shortcut: Literal["pool", "conv"] = "pool"
@@ -42,7 +43,9 @@ class Model:
     all of them answer together: clusters are matched and probabilities averaged. Takes that many times as long."""
 
 
-FIRST_STAGES = ("autonovel", "scratch", "kmeans", "auto")
+COMPARED = ("kmeans", "kcl", "mcl", "dtc")
+"""Whole methods that cluster the pile alone, after the first stages: those that the paper compares."""
+FIRST_STAGES = ("autonovel", "scratch", *COMPARED, "auto")
 """Whole methods with a pre-training and a stage for the known classes."""
 LAST_STAGE = ("autonovel", "scratch", "auto")
 """Whole methods that learn known and new classes together."""
@@ -66,8 +69,10 @@ class Recipe:
     look like their class (digits, letters)."""
     smallest_part: Annotated[float, Range(0, 1), When("method", *FIRST_STAGES)] = 0.0
     """The smallest share of an image that any crop shows: more where the object is small or stands beside others."""
-    incremental: Annotated[bool, When("method", *LAST_STAGE)] = False
-    """Extend the head of the known classes by the new ones and train it on both (objective pairs; others do so always)."""
+    incremental: Annotated[bool, When("method", *LAST_STAGE, *COMPARED)] = False
+    """Answer over known and new classes together. Objective pairs extends the head of the known classes by the new ones and
+    trains it on both, other objectives do so always; methods kmeans, kcl, mcl and dtc add a stage that learns a classifier from
+    labels and clusters, on features that stay as they are."""
     model: Model = Model()
     """The network."""
     pretrain: Annotated[Pretrain, When("method", *FIRST_STAGES)] = RotationSettings()
@@ -76,6 +81,16 @@ class Recipe:
     """Stage 2: the known classes."""
     estimate: Estimate = CalibratedSettings()
     """How the number of new classes is estimated, where it is not given."""
+    similarity: Annotated[SimilaritySettings, When("method", "kcl", "mcl", also=When("joint.pairs", "learned"))] = (
+        SimilaritySettings()
+    )
+    """Before clustering: which two images are of one class (kcl, mcl, joint.pairs learned)."""
+    kcl: Annotated[KclSettings, When("method", "kcl")] = KclSettings()
+    """The last stage of method kcl."""
+    mcl: Annotated[MclSettings, When("method", "mcl")] = MclSettings()
+    """The last stage of method mcl."""
+    dtc: Annotated[DtcSettings, When("method", "dtc")] = DtcSettings()
+    """The last stage of method dtc."""
     joint: Annotated[Joint, When("method", *LAST_STAGE)] = PairsSettings()
     """Stage 3: known and new classes together."""
 

@@ -38,6 +38,7 @@ PAIR_RULES: Mapping[str, str] = {
     "cosine": "a cosine above threshold: level with rank where the threshold is right, which each data set decides",
     "nearest": "nearest neighbours in the batch: nothing to choose; level with rank on CIFAR-10, behind where it is harder",
     "kmeans-batch": "k-means in each batch: good with many classes (CIFAR-100), poor with few",
+    "learned": "a similarity network, learned on the known classes (stage similarity): what kcl and mcl go by",
     "kmeans-all": "k-means over the whole pile: for comparison, 18 to 33 points behind rank in the paper",
 }
 """What ``--joint.pairs`` takes, and when; the rules themselves are in ``autonovel.pairs``."""
@@ -67,6 +68,11 @@ PLANS: Mapping[str, Entry] = {
         "trains a network on your images and groups its features: for small piles that are no photographs",
     ),
     "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
+    "kcl": Entry(
+        "compared:kcl", "which images are alike is learned on known classes, then clusters by divergence; to compare"
+    ),
+    "mcl": Entry("compared:mcl", "the same by the likelihood of pairs, the better of the two; to compare"),
+    "dtc": Entry("compared:dtc", "clusters of k-means that sharpen themselves, the whole network trained; to compare"),
 }
 """What ``--method`` takes: whole methods, each a list of stages."""
 

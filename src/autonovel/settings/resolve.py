@@ -16,7 +16,7 @@ from autonovel.settings.augment import SCALED, Augment
 from autonovel.settings.fields import check, leaves, left_open, overlay, owner, tidied
 from autonovel.settings.joint import AutoJoint, ContrastSettings, Joint, NoJoint, SwapSettings
 from autonovel.settings.recipe import KEEP_LAYOUT, LAST_STAGE, Model, Recipe
-from autonovel.settings.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe
+from autonovel.settings.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe, with_fields
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Asked:
 
     def get(self) -> Recipe:
         """The recipe that is asked for, with all that it leaves to the data."""
-        return overlay(_named(self.recipe, self.preset), self.values, self.preset)
+        return with_fields(_named(self.recipe, self.preset), self.values)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -126,7 +126,9 @@ def _apart(settings: Any, other: Any, preset: str) -> list[tuple[str, Any]]:
     choosers = [path for path in ("method", "pretrain.method", "joint.objective", "estimate.method") if path in mine]
     chosen: dict[str, Any] = {path: mine[path] for path in choosers if mine[path] != theirs.get(path)}
     if chosen:
-        theirs = dict(leaves(overlay(other, chosen, preset)))
+        theirs = dict(
+            leaves(with_fields(other, chosen) if isinstance(other, Recipe) else overlay(other, chosen, preset))
+        )
     return [*chosen.items(), *((p, v) for p, v in mine.items() if p not in chosen and theirs.get(p, _NOTHING) != v)]
 
 

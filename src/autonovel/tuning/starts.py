@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
 from autonovel.runs.files import lock
 from autonovel.runs.folder import Folder
-from autonovel.settings.joint import PairsSettings
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.resolve import Asked, Resolved
 
@@ -37,6 +36,7 @@ class Starts:
         mode: device and precision.
         reporter: hears when one is trained.
         cache: where features of a pre-trained network are kept; None keeps none.
+        progress: sees the progress of the training.
     """
 
     folder: Path
@@ -44,6 +44,7 @@ class Starts:
     mode: Mode
     reporter: Reporter
     cache: Path | None = None
+    progress: Reporter = field(default_factory=Reporter)
 
     def before(self, data: ImageSet, recipe: Recipe, *, estimated: bool = False) -> Folder | None:
         """A run with the stages before the one that discovers, trained now if nobody has done so; None if there are none.
@@ -63,10 +64,13 @@ class Starts:
     ) -> Folder:
         assert stage.method is not None
         # what the stage does not depend on is as everywhere, so that the folder is the same for all who share it
-        common = replace(recipe, joint=PairsSettings(), name="start", preset="paper")
-        if stage.method.sees == "images":
-            data = replace(data, labels=np.full_like(data.labels, UNKNOWN), class_names=())
-            common, n_new = replace(common, supervised=Recipe().supervised), ANY_NUMBER
+        images = stage.method.sees == "images"
+        kept = ["model", "mirror", "smallest_part", "pile", "estimate", "pretrain", *([] if images else ["supervised"])]
+        common = replace(Recipe(name="start"), **{name: getattr(recipe, name) for name in kept})
+        if stage.name == "similarity":  # which method mcl has, and autonovel only with learned pairs
+            common = replace(common, method="mcl", similarity=recipe.similarity)
+        if images:
+            data, n_new = replace(data, labels=np.full_like(data.labels, UNKNOWN), class_names=()), ANY_NUMBER
         folder = self.folder / f"{stage.name}-{self._digest(data, common, n_new, before)}"
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as file:
@@ -74,7 +78,7 @@ class Starts:
             if not Folder(folder).has(f"{stage.name}.safetensors"):
                 self.reporter.message(f"training stage {stage.name}, which trials share")
                 resolved = Resolved(common, (), Asked.of(common), facts_of(data, n_new, self.mode))
-                job = prepare(data, resolved, n_new, self.seed, self.mode, cache=self.cache)
+                job = prepare(data, resolved, n_new, self.seed, self.mode, self.progress, cache=self.cache)
                 job.run(Folder(folder), start_from=before, until=stage.name)
         return Folder(folder)
 
