@@ -73,3 +73,11 @@ def test_rows_that_share_their_conditions_share_a_line() -> None:
     assert pages.notes(rows) == "- 4 rows, abc: shared"
     assert pages.notes(rows[:2]).count("run-") == 2
     assert pages.notes([*rows, rows[0] | {"note": "alone"}]).splitlines()[1].endswith("abc: alone")
+
+
+@pytest.mark.parametrize("file", sorted(pages.ROWS.glob("*.json*")), ids=lambda file: file.name)
+def test_every_row_can_be_read(file: Path) -> None:
+    if file.suffix == ".json":
+        assert json.loads(file.read_text())
+    else:
+        assert all(isinstance(row, dict) for row in pages.read_rows(file))
