@@ -145,13 +145,14 @@ def problem(pile: Pile, seed: int) -> Row:
     score("semi-supervised", lambda: semi_supervised(known, labels, flat, k, n_known), named=True)
 
     def package(number: int | None) -> npt.NDArray[np.int64]:
-        answer = answer_from_features(labelled, labels, rest, number, check_number=False, seed=seed)
-        found = answer.labels.cpu().numpy()
+        census, judged = answer_from_features(labelled, labels, rest, number, check_number=False, seed=seed)
+        found = judged.answers.place
         right = torch.from_numpy(right_answers(truth, found, n_known))
         if number is None:
-            row["counted"], row["interval"] = answer.n_new, answer.count and answer.count.interval
+            assert census.estimate is not None
+            row["counted"], row["interval"] = census.estimate.n_new, census.estimate.interval
         else:
-            sure = answer.probabilities.amax(1).cpu()
+            sure = torch.from_numpy(judged.answers.probability)
             row["calibration_error"] = round(expected_calibration_error(sure, right), 4)
         return found
 

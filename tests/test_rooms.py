@@ -16,15 +16,6 @@ MODULES = {
     if path.relative_to(PACKAGE).parts not in (("__init__.py",), ("__main__.py",))
 }
 
-EXCEPTIONS: dict[str, set[str]] = {
-    "answers.network": {"discovery.plan"},
-    "methods.autonovel": {"discovery.plan"},
-    "methods.compared": {"discovery.plan"},
-    "methods.features": {"answers.space", "discovery.plan"},
-    "methods.kmeans": {"discovery.plan"},
-}
-"""Imports that still go upwards; each is to go."""
-
 
 @cache
 def packages() -> list[str]:
@@ -74,7 +65,7 @@ def test_a_module_imports_only_from_packages_below_its_own(module: str) -> None:
     order = packages()
     allowed = order[: order.index(package_of(module)) + 1]
     strangers = {name for name in imports(MODULES[module]) if name and package_of(name) not in allowed}
-    assert not strangers - EXCEPTIONS.get(module, set()), f"{module} imports {sorted(strangers)} from above it"
+    assert not strangers, f"{module} imports {sorted(strangers)} from above it"
 
 
 def test_there_is_no_circle_of_imports() -> None:

@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,8 +14,6 @@ from autonovel.answers.judge import (
     Judge,
     _agreeing_power,
     judge_pile,
-    read_pile_answer,
-    write_pile_answer,
 )
 from autonovel.answers.network import said_by_heads
 from autonovel.api.run import Run
@@ -25,7 +22,6 @@ from autonovel.base.errors import InputError
 from autonovel.data.augment import to_float
 from autonovel.machine.device import Mode
 from autonovel.maths.known_space import group_means, unit
-from autonovel.methods.base import PileAnswer
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Scores, build
 from autonovel.settings.joint import SwapSettings
@@ -134,7 +130,7 @@ def test_a_pile_of_new_classes_is_given_to_new_classes_alone() -> None:
     known, labels, pile, truth = pile_of(3, 4)
     strange = scores_for(pile)
     strange.joint[:50] = 99 * torch.eye(KNOWN + NEW)[0]  # a network that takes them for a known class
-    found, made, facts = judge_pile(strange, None, known, labels, mixed=False)
+    found, made, facts, *_ = judge_pile(strange, known, labels, mixed=False)
     assert found.place.tolist() == truth.tolist()
     assert (found.joint[:, :KNOWN] == 0).all()
     assert found.joint.sum(1) == pytest.approx(1.0)
@@ -146,7 +142,7 @@ def test_a_pile_of_new_classes_is_given_to_new_classes_alone() -> None:
 
 def test_a_mixed_pile_is_given_to_all_classes() -> None:
     known, labels, pile, truth = pile_of(0, 1, 2, 3, 4)
-    found, made, facts = judge_pile(scores_for(pile), None, known, labels, mixed=True)
+    found, made, facts, *_ = judge_pile(scores_for(pile), known, labels, mixed=True)
     assert facts["pile"] == "mixed"
     assert found.place.tolist() == truth.tolist()
     assert found.joint.sum(1) == pytest.approx(1.0, abs=1e-5)
@@ -156,29 +152,11 @@ def test_a_mixed_pile_is_given_to_all_classes() -> None:
     assert again.probability == pytest.approx(found.probability, abs=1e-5)
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_what_a_method_says_of_the_pile_stands(mixed: bool) -> None:
-    known, labels, pile, truth = pile_of(3, 4)
-    joint = torch.zeros(len(pile), KNOWN + NEW)
-    joint[torch.arange(len(pile)), 7 - truth] = 0.9  # it calls them the other way round
-    joint[:, KNOWN:] += 0.05
-    unlike = torch.zeros(len(pile), dtype=torch.bool)
-    unlike[3] = True
-    told = PileAnswer(joint, unlike, ("a note",), {"grouping": "learned"}, 0.2)
-    found, made, facts = judge_pile(scores_for(pile), told, known, labels, mixed=mixed)
-    assert found.place.tolist() == (7 - truth).tolist()
-    assert found.joint == pytest.approx(joint.numpy())
-    assert np.flatnonzero(found.unlike).tolist() == [3]
-    assert facts == {"grouping": "learned"}
-    assert (made.power, made.doubt) == (1.0, 0.2)
-    assert torch.equal(joint[:, :KNOWN], torch.zeros(len(pile), KNOWN))  # the given one is not written into
-
-
 def test_nothing_known_at_all() -> None:
     _, _, pile, truth = pile_of(3, 4)
     scores = 8 * unit(pile) @ torch.eye(KNOWN + NEW, 8)[KNOWN:].T
     said = Scores(pile, scores, scores)
-    found, made, _ = judge_pile(said, None, pile[:0], torch.zeros(0, dtype=torch.int64), mixed=False)
+    found, made, *_ = judge_pile(said, pile[:0], torch.zeros(0, dtype=torch.int64), mixed=False)
     assert found.place.tolist() == (truth - KNOWN).tolist()
     assert made.centres.shape == (NEW, 8)
     assert found.unlike.mean() <= 0.05
@@ -190,7 +168,7 @@ def test_nothing_known_at_all() -> None:
 @pytest.mark.parametrize("mixed", [False, True])
 def test_few_images_like_the_seen_ones_and_all_far_ones_are_called_unlike(mixed: bool) -> None:
     known, labels, pile, _ = pile_of(*(range(KNOWN + NEW) if mixed else range(KNOWN, KNOWN + NEW)))
-    found, made, _ = judge_pile(scores_for(pile), None, known, labels, mixed=mixed)
+    found, made, *_ = judge_pile(scores_for(pile), known, labels, mixed=mixed)
     assert found.unlike.mean() <= 3 * UNLIKE
     more, _ = bunches(2)
     assert made.unlike(more).float().mean() <= 3 * UNLIKE
@@ -225,19 +203,6 @@ def test_with_too_few_images_or_one_class_the_probabilities_stay(n: int) -> None
     one = torch.zeros(30, KNOWN + NEW)
     one[:, KNOWN] = 1.0
     assert _agreeing_power(one, torch.randn(30, 4), KNOWN) == (1.0, {})
-
-
-def test_what_a_method_said_is_kept_beside_its_weights(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    assert read_pile_answer(run, "features") is None
-    joint, unlike = torch.rand(6, 5), torch.tensor([True, False] * 3)
-    told = PileAnswer(joint, unlike, ("one", "two"), {"stability": 0.5, "known": {"bins": [1, 2]}}, 0.125)
-    write_pile_answer(run, "features", told)
-    again = read_pile_answer(run, "features")
-    assert again is not None
-    assert torch.equal(again.joint, joint)
-    assert torch.equal(again.unlike, unlike)
-    assert again[2:] == told[2:]
 
 
 @torch.no_grad()

@@ -1,15 +1,24 @@
 """One call from features to answers: new and mixed piles, counted numbers, stored models, refused input."""
 
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from autonovel.answers.space import FeatureModel, _less_sure, answer_from_features
+from autonovel.answers.census import Census
+from autonovel.answers.judge import Answers, Judged, read_judged, write_judged
+from autonovel.answers.space import _less_sure, add_heads, answer_from_features, fill_heads
+from autonovel.api.run import Run
 from autonovel.base.errors import InputError
 from autonovel.maths.grouping import Grouping, how_apart
 from autonovel.maths.known_space import smooth, unit
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.maths.mixed import OldImages
+from autonovel.models.backbones import Backbone
+from autonovel.models.net import Net, Scores
 
 
 def features(n_known: int, n_new: int, hidden: int = 0, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -24,36 +33,78 @@ def features(n_known: int, n_new: int, hidden: int = 0, seed: int = 0) -> tuple[
     return draw[0], labels, draw[1], truth
 
 
+class Found(NamedTuple):
+    census: Census
+    judged: Judged
+    labels: Tensor
+    probabilities: Tensor
+    unlike: Tensor
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.judged.notes
+
+    @property
+    def how_sure(self) -> dict[str, Any]:
+        return self.judged.facts
+
+    @property
+    def n_new(self) -> int:
+        return len(self.judged.judge.centres) - self.census.n_known
+
+    @property
+    def is_old(self) -> Tensor:
+        return self.census.is_old
+
+
+def answer(*data: object, **options: object) -> Found:
+    """What is found, as tensors."""
+    census, judged = answer_from_features(*data, **options)  # type: ignore[arg-type]
+    place, joint, unlike = (torch.from_numpy(getattr(judged.answers, name)) for name in ("place", "joint", "unlike"))
+    return Found(census, judged, place, joint, unlike)
+
+
+def further(found: Found, features: Tensor) -> Answers:
+    """The answers for further images, as a network gives them whose heads were filled."""
+    net = Net(Backbone(nn.Sequential(), features.shape[1]), 3)
+    add_heads(net, found.census.n_known, found.n_new)
+    fill_heads(net, found.judged)
+    joint, new = net.scores(features)
+    assert new is not None
+    return found.judged.judge.answers(Scores(features, joint[0], new[0]), mixed=found.how_sure["pile"] == "mixed")
+
+
 def test_a_pile_of_new_classes() -> None:
     labelled, labels, pile, truth = features(5, 4)
-    answer = answer_from_features(labelled, labels, pile)
-    assert answer.n_new == 4
-    assert not answer.is_old.any()
-    assert answer.probabilities.shape == (200, 9)
-    assert (answer.labels >= 5).all()
-    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.97
-    assert torch.equal(answer.probabilities.argmax(1), answer.labels)
-    torch.testing.assert_close(answer.probabilities.sum(1), torch.ones(200))
-    assert answer.how_sure["new"]["calibration_error"] < 0.1
-    assert answer.how_sure["known"]["calibration_error"] < 0.1
-    assert any("new classes only" in note for note in answer.notes)
-    assert any("nothing here says how far they err, with 5 known classes" in note for note in answer.notes)
-    assert answer.count is not None
-    assert answer.count.interval is not None
-    assert answer.count.interval[0] <= 4 <= answer.count.interval[1]
+    found = answer(labelled, labels, pile)
+    assert found.n_new == 4
+    assert not found.is_old.any()
+    assert found.probabilities.shape == (200, 9)
+    assert (found.labels >= 5).all()
+    assert cluster_accuracy(truth.numpy(), found.labels.numpy()) > 0.97
+    assert torch.equal(found.probabilities.argmax(1), found.labels)
+    torch.testing.assert_close(found.probabilities.sum(1), torch.ones(200))
+    assert found.how_sure["new"]["calibration_error"] < 0.1
+    assert found.how_sure["known"]["calibration_error"] < 0.1
+    assert any("new classes only" in note for note in found.notes)
+    count = found.census.estimate
+    assert count is not None
+    assert "nothing here says how far they err, with 5 known classes" in count.note
+    assert count.interval is not None
+    assert count.interval[0] <= 4 <= count.interval[1]
 
 
 @pytest.mark.parametrize("kind", ["auto", "mixed"])
 def test_a_mixed_pile(kind: str) -> None:
     labelled, labels, pile, truth = features(5, 4, hidden=20)
-    answer = answer_from_features(labelled, labels, pile, 4, pile_kind=kind)  # type: ignore[arg-type]
+    found = answer(labelled, labels, pile, 4, pile_kind=kind)  # type: ignore[arg-type]
     old = truth < 5
-    assert answer.is_old[old].float().mean() > 0.9
-    assert (answer.labels[old] == truth[old]).float().mean() > 0.9
-    assert cluster_accuracy(truth[~old].numpy(), answer.labels[~old].numpy()) > 0.93
-    assert torch.equal(answer.probabilities.argmax(1), answer.labels)
-    assert torch.equal(answer.labels < 5, answer.is_old)
-    torch.testing.assert_close(answer.probabilities.sum(1), torch.ones(len(pile)))
+    assert found.is_old[old].float().mean() > 0.9
+    assert (found.labels[old] == truth[old]).float().mean() > 0.9
+    assert cluster_accuracy(truth[~old].numpy(), found.labels[~old].numpy()) > 0.93
+    assert torch.equal(found.probabilities.argmax(1), found.labels)
+    assert torch.equal(found.labels < 5, found.is_old)
+    torch.testing.assert_close(found.probabilities.sum(1), torch.ones(len(pile)))
 
 
 @pytest.mark.parametrize(("sure_old", "sure_new"), [(1.0, 1.0), (0.9, 0.7), (0.5, 0.5), (0.0, 1.0)])
@@ -80,65 +131,71 @@ def test_that_an_image_may_be_of_the_other_kind_makes_it_less_sure_and_no_other_
 
 def test_a_pile_that_is_said_to_be_new_is_taken_for_new() -> None:
     labelled, labels, pile, _ = features(4, 3, hidden=20)
-    answer = answer_from_features(labelled, labels, pile, 3, pile_kind="new")
-    assert not answer.is_old.any()
-    assert (answer.labels >= 4).all()
+    found = answer(labelled, labels, pile, 3, pile_kind="new")
+    assert not found.is_old.any()
+    assert (found.labels >= 4).all()
 
 
-def test_the_model_answers_for_new_images_and_survives_storing() -> None:
-    labelled, labels, pile, truth = features(5, 4)
-    answer = answer_from_features(labelled, labels, pile, 4)
-    again = FeatureModel.from_tensors(answer.model.tensors())
-    torch.testing.assert_close(again.probabilities(pile), answer.model.probabilities(pile))
-    assert (again.probabilities(pile).argmax(1) == answer.labels).float().mean() > 0.95
-    assert (again.probabilities(labelled).argmax(1) == labels).float().mean() > 0.95
-    assert again.unlike(pile).float().mean() < 0.05
+@pytest.mark.parametrize("hidden", [0, 20])
+def test_further_images_are_answered_as_the_pile_is_also_after_storing(tmp_path: Path, hidden: int) -> None:
+    labelled, labels, pile, truth = features(5, 4, hidden)
+    found = answer(labelled, labels, pile, 4)
+    write_judged(Run(tmp_path), "features", found.judged)
+    kept = read_judged(Run(tmp_path), "features")
+    assert kept is not None
+    for mine, theirs in zip(vars(kept.answers).values(), vars(found.judged.answers).values(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert (kept.facts, kept.notes) == (found.how_sure, found.notes)
+    more = further(found._replace(judged=kept), pile)
+    assert (torch.from_numpy(more.place) == found.labels).float().mean() > 0.95
+    assert more.probability.mean() == pytest.approx(found.probabilities.amax(1).mean().item(), abs=0.02)
+    assert more.unlike.tolist() == found.unlike.tolist()
+    assert found.unlike.float().mean() < 0.05
+    assert read_judged(Run(tmp_path), "supervised") is None
     stranger = torch.rand(30, 40, generator=torch.Generator().manual_seed(9))
-    assert again.unlike(stranger).float().mean() > 0.5
+    assert further(found, stranger).unlike.mean() > 0.5
 
 
 def test_a_wrong_number_is_noted() -> None:
     labelled, labels, pile, _ = features(5, 4)
-    notes = " ".join(answer_from_features(labelled, labels, pile, 8).notes)
+    notes = " ".join(answer(labelled, labels, pile, 8).notes)
     assert "look like 4 new classes rather than 8" in notes
-    assert "rather than" not in " ".join(answer_from_features(labelled, labels, pile, 8, check_number=False).notes)
+    assert "rather than" not in " ".join(answer(labelled, labels, pile, 8, check_number=False).notes)
 
 
 def test_same_seed_same_answer() -> None:
     data = features(4, 3)[:3]
-    first, second = (answer_from_features(*data, 3, check_number=False, seed=5) for _ in range(2))
+    first, second = (answer(*data, 3, check_number=False, seed=5) for _ in range(2))
     assert torch.equal(first.probabilities, second.probabilities)
 
 
 def test_one_known_class_is_enough_to_answer() -> None:
     labelled, labels, pile, truth = features(1, 3)
-    answer = answer_from_features(labelled, labels, pile, 3)
-    assert answer.how_sure["new"] is None
-    assert any(note.startswith("With 1 known class the probabilities only say") for note in answer.notes)
-    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.9
+    found = answer(labelled, labels, pile, 3)
+    assert found.how_sure["new"] is None
+    assert any(note.startswith("With 1 known class the probabilities only say") for note in found.notes)
+    assert cluster_accuracy(truth.numpy(), found.labels.numpy()) > 0.9
 
 
 @pytest.mark.parametrize("n_new", [3, None])
 def test_nothing_need_be_known(n_new: int | None) -> None:
     labelled, labels, pile, truth = features(1, 3)
-    answer = answer_from_features(labelled[:0], labels[:0], pile, n_new)
-    assert answer.n_new == 3
-    assert answer.model.n_known == 0
-    assert any(note.startswith("Without known classes the probabilities only say") for note in answer.notes)
-    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.9
+    found = answer(labelled[:0], labels[:0], pile, n_new)
+    assert found.n_new == 3
+    assert found.census.n_known == 0
+    assert any(note.startswith("Without known classes the probabilities only say") for note in found.notes)
+    assert cluster_accuracy(truth.numpy(), found.labels.numpy()) > 0.9
     # further images are answered as the pile is
-    assert torch.equal(answer.model.probabilities(pile).argmax(1), answer.labels)
-    assert answer.unlike.float().mean() < 0.05
-    assert (
-        answer.model.unlike(torch.randn(40, pile.shape[1], generator=torch.Generator().manual_seed(0))).float().mean()
-        > 0.5
-    )
+    assert further(found, pile).place.tolist() == found.labels.tolist()
+    assert found.unlike.float().mean() < 0.05
+    stranger = torch.randn(40, pile.shape[1], generator=torch.Generator().manual_seed(0))
+    assert further(found, stranger).unlike.mean() > 0.5
 
 
 def test_without_known_classes_groups_that_two_ways_agree_on_are_surer() -> None:
     labelled, labels, pile, _ = features(1, 3)
     blurred = pile + 3 * torch.randn(pile.shape, generator=torch.Generator().manual_seed(1))
-    clear, blurry = (answer_from_features(labelled[:0], labels[:0], points, 3) for points in (pile, blurred))
+    clear, blurry = (answer(labelled[:0], labels[:0], points, 3) for points in (pile, blurred))
     assert blurry.how_sure["agreement"] < clear.how_sure["agreement"]
     assert blurry.probabilities.amax(1).mean().item() == pytest.approx(blurry.how_sure["agreement"], abs=0.01)
     assert clear.probabilities.amax(1).mean() > 0.98
@@ -159,7 +216,7 @@ def test_what_cannot_be_used_is_refused(change: dict[str, object], message: str)
     labelled, labels, pile, _ = features(2, 2)
     given: dict[str, object] = {"labelled": labelled, "labels": labels, "pile": pile} | change
     with pytest.raises(InputError, match=message):
-        answer_from_features(**given)  # type: ignore[arg-type]
+        answer(**given)  # type: ignore[arg-type]
 
 
 def known_vary_where(new_differ: bool, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -193,16 +250,16 @@ def test_where_known_classes_were_trained_on_the_groups_that_lie_further_apart_a
     misled: bool, method: str
 ) -> None:
     labelled, labels, pile, truth = known_vary_where(misled)
-    answer = answer_from_features(labelled, labels, pile, 2, pile_kind="new", check_number=False, trained=True)
-    assert answer.method == method
-    assert cluster_accuracy(truth.numpy(), answer.labels.numpy()) > 0.95
-    scores = answer.how_sure["silhouettes"]
+    found = answer(labelled, labels, pile, 2, pile_kind="new", check_number=False, trained=True)
+    assert found.how_sure["grouping"] == method
+    assert cluster_accuracy(truth.numpy(), found.labels.numpy()) > 0.95
+    scores = found.how_sure["silhouettes"]
     assert max(scores, key=scores.__getitem__) == method
-    assert any("separates the groups better" in note for note in answer.notes) == misled
-    assert (answer.how_sure["agreement"] is None) == misled  # k-means would agree with itself
+    assert any("separates the groups better" in note for note in found.notes) == misled
+    assert (found.how_sure["agreement"] is None) == misled  # k-means would agree with itself
     # features that nobody trained on these labels go by what known classes show
-    frozen = answer_from_features(labelled, labels, pile, 2, pile_kind="new", check_number=False)
-    assert (frozen.method, frozen.how_sure["silhouettes"]) == ("learned", {})
+    frozen = answer(labelled, labels, pile, 2, pile_kind="new", check_number=False)
+    assert (frozen.how_sure["grouping"], frozen.how_sure["silhouettes"]) == ("learned", {})
     assert (cluster_accuracy(truth.numpy(), frozen.labels.numpy()) > 0.95) != misled
 
 
@@ -210,12 +267,10 @@ def test_where_known_classes_were_trained_on_the_groups_that_lie_further_apart_a
 def test_with_two_known_classes_the_note_says_what_the_probabilities_rest_on(misled: bool) -> None:
     labelled, labels, pile, _ = known_vary_where(misled, seed=3)
     few = labels < 2
-    answer = answer_from_features(
-        labelled[few], labels[few], pile, 2, pile_kind="new", check_number=False, trained=True
-    )
-    assert answer.method == ("plain" if misled else "learned")
-    assert (answer.how_sure["agreement"] is None) == misled
-    (note,) = [note for note in answer.notes if "they could not be checked" in note]
+    found = answer(labelled[few], labels[few], pile, 2, pile_kind="new", check_number=False, trained=True)
+    assert found.how_sure["grouping"] == ("plain" if misled else "learned")
+    assert (found.how_sure["agreement"] is None) == misled
+    (note,) = [note for note in found.notes if "they could not be checked" in note]
     assert ("only say how far two ways of grouping agree" in note) != misled
     assert ("are the votes of repeated runs as they are" in note) == misled
 
@@ -225,7 +280,7 @@ def test_silhouettes_of_two_answers_are_averaged_over_the_spaces_of_both() -> No
     pile = torch.randn(30, 4, generator=generator)
     index = torch.arange(30)
 
-    def answer(groups: Tensor) -> Grouping:
+    def grouping(groups: Tensor) -> Grouping:
         matrix = torch.randn(4, 4, generator=generator)
         return Grouping(groups, torch.nn.functional.one_hot(groups).float(), matrix, 1.0)
 
@@ -242,13 +297,13 @@ def test_silhouettes_of_two_answers_are_averaged_over_the_spaces_of_both() -> No
             values.append(((outside - inside) / max(inside, outside)).item())
         return sum(values) / len(values)
 
-    learned, plain = answer(index % 3), answer(index // 10)
+    learned, plain = grouping(index % 3), grouping(index // 10)
     spaces = [smooth(unit(pile @ one.matrix)) for one in (learned, plain)]
     wanted = {
         name: sum(slow(points, one.labels) for points in spaces) / 2
         for name, one in (("learned", learned), ("plain", plain))
     }
     assert how_apart(pile, learned, plain) == pytest.approx(wanted, abs=1e-3)
-    alone = answer(index % 3)
+    alone = grouping(index % 3)
     alone.labels.zero_()
     assert how_apart(pile, learned, alone)["plain"] == -1

@@ -8,13 +8,15 @@ import pytest
 from PIL import Image
 
 import autonovel as an
+from autonovel.answers import census, space
 from autonovel.answers.network import restore
 from autonovel.api.run import Run
 from autonovel.data.images import ImageSet, Truth
+from autonovel.discovery import run_stages
 from autonovel.discovery.finish import read_estimate
 from autonovel.machine.device import Mode
+from autonovel.machine.progress import Reporter
 from autonovel.maths.metrics import cluster_accuracy
-from autonovel.methods import features
 from autonovel.settings.joint import SwapSettings
 from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
@@ -56,12 +58,22 @@ def run(folder: Path) -> Run:
     return discover(folder)
 
 
+class Told(Reporter):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
 @pytest.fixture
 def times_grouped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts how often the pile is grouped."""
     seen: list[int] = []
-    real = features.answer_from_features
-    monkeypatch.setattr(features, "answer_from_features", lambda *a, **k: (seen.append(1), real(*a, **k))[1])
+    real = space.answer_in_space
+    monkeypatch.setattr(space, "answer_in_space", lambda *a, **k: (seen.append(1), real(*a, **k))[1])
     return seen
 
 
@@ -72,6 +84,34 @@ def test_classes_that_differ_plainly_are_found(run: Run) -> None:
     assert run.summary["answering_stage"] == "features"
     assert run.metrics == []  # nothing was trained
     assert run.summary["how_sure"]["grouping"] in ("learned", "plain")
+
+
+@needs_weights
+@pytest.mark.parametrize(("n_new", "pile"), [("auto", "auto"), (2, "auto"), ("auto", "new")])
+def test_a_pile_is_looked_at_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_new: int | str, pile: str
+) -> None:
+    asked: list[str] = []
+
+    def heard(module: object, name: str) -> None:
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, **k: (asked.append(name), real(*a, **k))[1])
+
+    heard(census, "find_old")
+    heard(census, "estimate_classes")
+    heard(run_stages, "answer_together")
+    told = Told()
+    run = an.discover(
+        folder / "known", folder / "pile", out=tmp_path / "run", n_new=n_new, recipe=recipe(pile), device="cpu",
+        cache=folder / "cache", report=False, reporter=told,
+    )  # fmt: skip
+    assert asked.count("find_old") == (pile == "auto")
+    assert asked.count("estimate_classes") == 1
+    assert asked.count("answer_together") == 2  # labelled images, and the pile
+    sentences = [text for text in told.messages if "no interval" in text or "how far they err" in text]
+    assert len(sentences) <= 1
+    assert n_new != "auto" or sentences == [text for text in told.messages if text.startswith("estimate")]
+    assert run.summary["n_new"] == 2
 
 
 @needs_weights

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -16,9 +16,8 @@ from torch.nn import functional as F
 
 from autonovel.base.errors import InputError
 from autonovel.maths.confidence import log_odds, power_for
-from autonovel.maths.known_space import group_means, unit
+from autonovel.maths.known_space import Space, group_means, unit
 from autonovel.maths.mixed import least_similar
-from autonovel.methods.base import PileAnswer
 from autonovel.models.net import Scores
 from autonovel.runs.files import damaged
 from autonovel.runs.folder import Run
@@ -45,29 +44,35 @@ class Answers:
     joint: npt.NDArray[np.float32]
     unlike: npt.NDArray[np.bool_]
 
+    @classmethod
+    def of(cls, joint: Tensor, unlike: Tensor) -> Answers:
+        """The most probable class of each image."""
+        probability, place = joint.max(1)
+        columns = place, probability.float(), joint.float(), unlike
+        return cls(*(column.cpu().numpy() for column in columns))
+
 
 @dataclass(frozen=True)
 class Judge:
     """Turns what a network says of an image into an answer: for the pile, further images, the estimator and export.
 
     Attributes:
-        centres: (n_known + n_new, d), the middle of every class among features of length 1.
+        centres: (n_known + n_new, d), the middle of every class among features of length 1, or in the space.
         least: the similarity to the nearest of them below which an image is unlike anything seen.
         power: to which probabilities are raised before they are normalised again.
         doubt: the share of all probability that is then spread evenly over the classes.
+        space: in which the classes were found, if not among the features themselves.
     """
 
     centres: Tensor
     least: float
     power: float = 1.0
     doubt: float = 0.0
+    space: Space | None = None
 
     def answers(self, scores: Scores, *, mixed: bool = True) -> Answers:
         """The answers for images of known or new classes or, where they are not mixed, of new ones alone."""
-        joint = self.probabilities(scores, mixed=mixed)
-        probability, place = joint.max(1)
-        columns = place, probability.float(), joint.float(), self.unlike(scores.features)
-        return Answers(*(column.cpu().numpy() for column in columns))
+        return Answers.of(self.probabilities(scores, mixed=mixed), self.unlike(scores.features))
 
     def probabilities(self, scores: Scores, *, mixed: bool = True) -> Tensor:
         """Calibrated probabilities (n, n_known + n_new); known classes have none where the images are not mixed."""
@@ -88,26 +93,33 @@ class Judge:
 
     def unlike(self, features: Tensor) -> Tensor:
         """Bool (n,): features (n, d) that lie far from every class."""
-        return (unit(features.float()) @ self.centres.T).amax(1) < self.least
+        return self.far(unit(features.float()) if self.space is None else self.space.transform(features))
+
+    def far(self, points: Tensor) -> Tensor:
+        """Bool (n,): points (n, r) of length 1, beside the centres, that lie far from all of them."""
+        return (points @ self.centres.T).amax(1) < self.least
 
     def to(self, device: torch.device) -> Judge:
         """The same on this device."""
-        return replace(self, centres=self.centres.to(device))
+        return Judge.from_tensors({n: v if n == "numbers" else v.to(device) for n, v in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, to be kept."""
         numbers = torch.tensor([self.least, self.power, self.doubt], dtype=torch.float64)
-        return {"centres": self.centres, "numbers": numbers}
+        space = {} if self.space is None else {"mean": self.space.mean, "matrix": self.space.matrix}
+        return {"centres": self.centres, "numbers": numbers} | space
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Judge:
         """The judge that these came from."""
-        return cls(tensors["centres"], *tensors["numbers"].tolist())
+        space = Space(tensors["mean"], tensors["matrix"]) if "mean" in tensors else None
+        least, power, doubt = tensors["numbers"].tolist()
+        return cls(tensors["centres"], least, power, doubt, space)
 
     def write(self, run: Run) -> None:
         """Keep it in the run folder."""
         with run.whole(FILE) as path, path.open("wb") as file:
-            np.savez(file, **{name: value.numpy() for name, value in self.tensors().items()})  # type: ignore[arg-type]
+            np.savez(file, **{name: value.cpu().numpy() for name, value in self.tensors().items()})  # type: ignore[arg-type]
 
     @classmethod
     def read(cls, run: Run) -> Judge:
@@ -123,54 +135,69 @@ class Judge:
             raise damaged(run, FILE, error) from error
 
 
-def write_pile_answer(run: Run, stage: str, answer: PileAnswer) -> None:
-    """Keep what a method says of the pile beside the weights of its stage."""
-    plain = {"notes": answer.notes, "facts": answer.facts, "doubt": answer.doubt}
-    tensors = {"joint": answer.joint, "unlike": answer.unlike}
-    run.write_tensors(f"{stage}-answer.safetensors", tensors, {"plain": json.dumps(plain)})
+class Judged(NamedTuple):
+    """What was found in a pile.
+
+    Attributes:
+        answers: for every unlabelled image.
+        judge: of further images.
+        facts: how sure the answers are, as plain values for the summary.
+        notes: sentences for a person.
+        sharpness: of the similarities by which further images are given to the nearest centre, where the judge has a space.
+    """
+
+    answers: Answers
+    judge: Judge
+    facts: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    sharpness: float = 1.0
 
 
-def read_pile_answer(run: Run, stage: str) -> PileAnswer | None:
-    """What a method said of the pile, if it said anything."""
+def write_judged(run: Run, stage: str, judged: Judged) -> None:
+    """Keep what was found beside the weights of the stage that found it."""
+    plain = {"notes": judged.notes, "facts": judged.facts, "sharpness": judged.sharpness}
+    answers = {"joint": torch.from_numpy(judged.answers.joint), "unlike": torch.from_numpy(judged.answers.unlike)}
+    run.write_tensors(f"{stage}-answer.safetensors", answers | judged.judge.tensors(), {"plain": json.dumps(plain)})
+
+
+def read_judged(run: Run, stage: str) -> Judged | None:
+    """What a stage found, if it wrote that."""
     if not run.has(f"{stage}-answer.safetensors"):
         return None
     tensors, metadata = run.read_tensors(f"{stage}-answer.safetensors")
-    plain = json.loads(metadata["plain"])
-    return PileAnswer(tensors["joint"], tensors["unlike"], tuple(plain["notes"]), plain["facts"], plain["doubt"])
+    plain, judge = json.loads(metadata["plain"]), Judge.from_tensors(tensors)
+    answers = Answers.of(tensors["joint"], tensors["unlike"])
+    return Judged(answers, judge, plain["facts"], tuple(plain["notes"]), plain["sharpness"])
 
 
-def judge_pile(
-    scores: Scores, given: PileAnswer | None, labelled: Tensor, labels: Tensor, *, mixed: bool
-) -> tuple[Answers, Judge, dict[str, Any]]:
-    """The answers for the pile, the judge of further images, and facts about both for the summary.
+def judge_pile(scores: Scores, labelled: Tensor, labels: Tensor, *, mixed: bool) -> Judged:
+    """The answers for a pile by what a network says of it.
 
     Args:
-        scores: what the network says of the unlabelled images.
-        given: what the method says of them, where it knows more.
+        scores: of the unlabelled images.
         labelled: features (n, d) of the labelled images.
         labels: their classes.
         mixed: whether an answer may be a known class; otherwise the new classes alone are asked.
     """
     assert scores.new is not None
     n_classes = scores.joint.shape[1]
-    judge = Judge(torch.zeros(n_classes, 0), 0.0, doubt=0.0 if given is None else given.doubt)
-    facts: dict[str, Any] = {} if given is None else given.facts
-    if given is None:
-        asked = scores.joint.softmax(1) if mixed else _wide(scores.new.softmax(1), n_classes)
-        power, facts = _agreeing_power(asked, scores.features, n_classes - scores.new.shape[1])
-        facts["pile"] = "mixed" if mixed else "new"
-        judge = replace(judge, power=power)
-    joint = judge.probabilities(scores, mixed=mixed) if given is None else given.joint
-    probability, place = joint.max(1)
-    points = unit(torch.cat([labelled, scores.features]).float())
-    centres = group_means(points, torch.cat([labels, place]), n_classes)
-    least = _least(points[len(labelled) :], place)
-    if len(labelled):
-        least = min(least, _least(points[: len(labelled)], labels))
-    judge = replace(judge, centres=centres, least=least)
-    unlike = given.unlike if given is not None else judge.unlike(scores.features)
-    answers = Answers(place.numpy(), probability.float().numpy(), joint.float().numpy(), unlike.numpy())
-    return answers, judge, facts
+    asked = scores.joint.softmax(1) if mixed else _wide(scores.new.softmax(1), n_classes)
+    power, facts = _agreeing_power(asked, scores.features, n_classes - scores.new.shape[1])
+    joint = Judge(torch.zeros(n_classes, 0), 0.0, power).probabilities(scores, mixed=mixed)
+    place = joint.argmax(1)
+    points, known = unit(scores.features.float()), unit(labelled.float())
+    centres = group_means(torch.cat([known, points]), torch.cat([labels, place]), n_classes)
+    judge = Judge(centres, least_of(known, labels, points, place), power)
+    facts["pile"] = "mixed" if mixed else "new"
+    return Judged(Answers.of(joint, judge.far(points)), judge, facts)
+
+
+def least_of(known: Tensor, labels: Tensor, pile: Tensor, place: Tensor) -> float:
+    """The similarity to the nearest class below which an image is unlike anything seen, from points of length 1.
+
+    The lower of what labelled images and the pile show, of which all but a share of :data:`UNLIKE` are more similar.
+    """
+    return min(_least(points, groups) for points, groups in ((known, labels), (pile, place)) if len(points))
 
 
 def _wide(likely: Tensor, n_classes: int) -> Tensor:

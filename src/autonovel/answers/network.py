@@ -14,7 +14,6 @@ from torch import Tensor
 
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import Images, as_tensor, put_on, resize
-from autonovel.discovery.plan import numbered
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
 from autonovel.machine.transfer import send
@@ -22,6 +21,7 @@ from autonovel.models.consensus import Consensus
 from autonovel.models.feature_store import stream_features
 from autonovel.models.net import Net, Scores, from_weights
 from autonovel.runs.folder import Run
+from autonovel.runs.weights import numbered
 
 _PIXELS_AT_ONCE = {"cpu": 256 * 32 * 32, "cuda": 4096 * 32 * 32}
 """Of the images that pass through the network together. Few enough for the caches of a CPU, which takes 1,024 images of 32 pixels
@@ -107,6 +107,15 @@ def _part_size(net: Net | Consensus, images: Images, mode: Mode) -> int:
     """Images of a part; where features are computed once and kept, those who compute them divide it further."""
     keeps = isinstance(net, Net) and bool(net.identity)
     return 1024 if keeps else images_at_once(mode.device, images.side)
+
+
+@torch.no_grad()
+def scores_of(net: Net, features: Tensor, mode: Mode) -> Scores:
+    """What the heads of a network say of images with these features (n, d), on the CPU."""
+    net.eval()
+    parts = [net.scores(part.to(mode.device)) for part in features.split(_FEATURES_AT_ONCE)]
+    new = [part[0].cpu() for _, part in parts if part is not None]
+    return Scores(features, torch.cat([part[0].cpu() for part, _ in parts]), torch.cat(new) if new else None)
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from autonovel.machine.switches import set_for_command
 from autonovel.runs.verbs import VERBS as EDITS
 from autonovel.settings.fields import check
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.registry import PLANS, described
+from autonovel.settings.registry import METHODS, described
 from autonovel.settings.resolve import Asked
 
 VERBS = {
@@ -156,7 +156,7 @@ def _flags(kind: type[Any], recipe: Recipe | None = None) -> list[Flag]:
 
 def _named(flag: Flag) -> Flag:
     """A flag that chooses by name takes the names there are, and says of each when to use it."""
-    names, lines = tuple(PLANS) if flag.path == "method" else (), described().get(flag.path, {})
+    names, lines = tuple(METHODS) if flag.path == "method" else (), described().get(flag.path, {})
     text = " ".join([flag.text, *(f"{name}: {line}." for name, line in lines.items())])
     return replace(flag, kind=Literal[names] if names else flag.kind, text=text)
 

@@ -13,7 +13,7 @@ from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Positional, all_flags, take_value
 from autonovel.discovery.arguments import check_search
 from autonovel.settings.recipe import Recipe
-from autonovel.settings.registry import PLANS
+from autonovel.settings.registry import METHODS
 from autonovel.settings.resolve import Asked
 
 
@@ -120,7 +120,7 @@ def axis(text: Axis) -> tuple[str, list[Any]]:
     found = []
     for value in values.split(","):
         taken = [take_value(flags[path], f"{option('search')} {path}", value) for path in paths]
-        names = PLANS if paths[0] == "method" else ()
+        names = METHODS if paths[0] == "method" else ()
         if names and taken[0] not in names:
             raise InputError(
                 f"{option('search')} {paths[0]} is '{value}'{did_you_mean(value, names)}; choose among {', '.join(names)}."

@@ -17,7 +17,7 @@ from autonovel.data.images import ImageSet, Truth
 from autonovel.data.loader import DeviceImages
 from autonovel.data.reading.problems import PROBLEM_FIELDS, Problem, as_rows
 from autonovel.discovery.finish import finished_already
-from autonovel.discovery.plan import Stage, numbered, plan
+from autonovel.discovery.plan import Stage, plan
 from autonovel.discovery.resume import config_of, take_over
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
@@ -25,6 +25,7 @@ from autonovel.maths.mirror import look_mirrored
 from autonovel.methods.base import Task, losses_of
 from autonovel.models.net import Net, build
 from autonovel.runs.folder import Run
+from autonovel.runs.weights import numbered
 from autonovel.settings.fields import check, left_open
 from autonovel.settings.recipe import KEEP_LAYOUT, Recipe
 from autonovel.settings.resolve import Asked, Facts, Resolved, packaged_network, resolve
@@ -90,7 +91,7 @@ class Job:
             until: stop after this stage of the plan ('pretrain', 'estimate', 'supervised'); the folder then serves as
                 ``start_from``, or the same call without ``until`` continues in it.
         """
-        from autonovel.discovery.run_stages import Walk
+        from autonovel.discovery.run_stages import run_stages
 
         if truth is not None and len(truth.labels) != len(self.data):
             raise InputError(f"The truth has {len(truth.labels)} labels for {len(self.data)} images; give one each.")
@@ -106,7 +107,7 @@ class Job:
                 self.mode.world.from_first(
                     lambda: take_over(start_from, run, self.stages, self.data, self.recipe, config)
                 )
-            Walk(self, run, truth).go(until)
+            run_stages(self, run, truth, until)
         return run
 
 

@@ -18,7 +18,6 @@ from autonovel.maths.count.estimate import estimate_classes
 from autonovel.maths.count.probes import MIN_PROBE_CLASSES
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import components
-from autonovel.maths.mixed import find_old
 from autonovel.settings.estimate import Estimate
 
 
@@ -79,12 +78,8 @@ def estimate_from(
     settings: Estimate,
     seed: int,
     mode: Mode,
-    pile: str = "new",
 ) -> ClassEstimate:
-    """The number of new classes, from features of the probe images followed by those of the unlabelled ones.
-
-    Where the probes are all that is known and the pile is not said to be new, images of known classes in it do not count.
-    """
+    """The number of new classes, from features of the probe images followed by those of the unlabelled ones."""
     n_probe = len(plan.index)
     method = settings.method
     if method not in ("silhouette", "judges") and n_probe == 0:
@@ -95,8 +90,6 @@ def estimate_from(
     max_new = settings.max_new if method == "judges" else max(2, min(settings.max_new, len(free) // 2))
     if method == "judges":
         known, free = components(known, free)
-        if n_probe == int(data.is_labelled.sum()) and n_probe:
-            free = _without_old(known, labels, free, pile, seed)
     found = estimate_classes(
         known,
         labels,
@@ -122,14 +115,6 @@ def _silhouette_alone(n_known: int) -> str:
         f"{n_known} known classes are too few to leave some of them out of training, so the silhouette alone "
         f"decides how many new classes there are; give {option('n_new')} if you know it."
     )
-
-
-def _without_old(known: Tensor, labels: npt.NDArray[np.int64], free: Tensor, pile: str, seed: int) -> Tensor:
-    """The images of a pile that belong to no known class, unless the pile is said to be new or seems to be."""
-    if pile == "new":
-        return free
-    old = find_old(known, torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(free.device), free, seed=seed)
-    return free[~old.is_old] if old.mixed or pile == "mixed" else free
 
 
 def _large(families: npt.NDArray[np.int64]) -> bool:

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
-from autonovel.discovery.plan import Stage, before_estimate, numbered
+from autonovel.discovery.plan import Stage, before_estimate
 from autonovel.discovery.probes import plan_probes
 from autonovel.runs.files import FORMAT
 from autonovel.runs.folder import Run, versions
+from autonovel.runs.weights import numbered
 from autonovel.settings.fields import from_dict
 from autonovel.settings.recipe import Recipe
 

@@ -1,4 +1,4 @@
-"""Walks the plan of a run. A finished stage is read from the run folder, not run again."""
+"""Goes through the plan of a run. A finished stage is read from the run folder, not run again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from autonovel.answers.judge import Answers, judge_pile, read_pile_answer, write_pile_answer
-from autonovel.answers.network import Trained, answer_together, said_by_heads
+from autonovel.answers import kmeans, space
+from autonovel.answers.census import Census, take_census
+from autonovel.answers.judge import Answers, Judged, judge_pile, read_judged, write_judged
+from autonovel.answers.network import Trained, answer_together, said_by_heads, scores_of
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError, kind_found, option
 from autonovel.data.images import Truth
 from autonovel.data.loader import DeviceImages, Images, put_on
 from autonovel.discovery.finish import number_found, read_estimate, summarise, write_estimate, write_outcome
-from autonovel.discovery.plan import ESTIMATE, Stage, before_estimate, numbered, plan, seen_before_estimate
+from autonovel.discovery.plan import ESTIMATE, Stage, before_estimate, plan, seen_before_estimate
 from autonovel.discovery.prepare import Job
 from autonovel.discovery.probes import estimate_from, plan_probes
 from autonovel.discovery.score import score
@@ -28,14 +30,12 @@ from autonovel.machine.capture import not_captured
 from autonovel.machine.processes import World
 from autonovel.maths.cluster_graph import about_number
 from autonovel.maths.count.result import ClassEstimate
-from autonovel.maths.known_space import components
-from autonovel.maths.mixed import find_old
-from autonovel.methods.base import Losses, Method, PileAnswer, Task
+from autonovel.methods.base import Losses, Method, Task
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, Scores
 from autonovel.runs.folder import Run
 from autonovel.runs.merging import MERGING
-from autonovel.runs.weights import StageCheckpoint
+from autonovel.runs.weights import StageCheckpoint, numbered
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import describe_recipes
 from autonovel.settings.resolve import is_pretrained, resolve
@@ -46,21 +46,34 @@ T = TypeVar("T")
 STATISTICS_FROM = 20_000
 """Images whose pixels give the mean and standard deviation that inputs are normalised by."""
 
+CHECKED = 10_000
+"""In piles up to this size a number that was given is held against what the images look like; it takes as long again."""
+
 MATCHED_BY = 20_000
 """Images by which the clusters of several networks are matched."""
 
 
-class Walk:
+def run_stages(job: Job, run: Run, truth: Truth | None, until: str | None = None) -> None:
+    """Go through the stages of a run from where its folder stands, to the end or to the end of a stage."""
+    _Stages(job, run, truth).go(until)
+
+
+class _Stages:
     """The stages of one run, in their order, from where the folder stands."""
 
     def __init__(self, job: Job, run: Run, truth: Truth | None) -> None:
         self.job, self.run, self.truth, self.n_new = job, run, truth, job.n_new
         self.data, self.recipe, self.stages = job.data, job.recipe, job.stages
         self.mode, self.reporter = job.mode, job.reporter
-        self.given: PileAnswer | None = None
         self.seconds: dict[str, float] = {}
         self.estimate: ClassEstimate | None = None
+        self.judged: Judged | None = None
+        self.features: dict[str, Tensor] = {}
+        """Of labelled images and pile, until the network learns on."""
+        self.census: Census | None = None
+        """Of these features."""
         self.labelled, self.unlabelled = np.flatnonzero(self.data.is_labelled), np.flatnonzero(~self.data.is_labelled)
+        self.labels = torch.from_numpy(self.data.labels[self.labelled])
         self.images: Images = put_on(
             self.mode.device, self.data, size=self.recipe.model.size, sharers=self.mode.world.local_size
         )
@@ -74,23 +87,23 @@ class Walk:
         net = self._first_net()
         before: dict[str, Tensor] = {}
         for stage in self.stages:
-            if stage.method is None:
+            if stage == ESTIMATE:
                 self._estimate(net)
             else:
-                if stage.method.needs_number and self.truth is not None and self.data.n_known and not before:
+                if stage.needs_number and self.truth is not None and self.data.n_known and not before:
                     learned = "joint" if "joint" in self.seconds else "supervised"
-                    before[f"{learned}_features"] = self._scores(net, self.unlabelled).features
+                    before[f"{learned}_features"] = self._pile(net)
                 self._do(stage, net)
             if until == stage.name:
                 return
-            if stage.method is None:
+            if stage == ESTIMATE:
                 self._check_number()  # at once: what is trained before a refusal is trained for nothing
         whole = self._together(net)
-        found = self._scores(whole, self.unlabelled)
-        known = self._scores(whole, self.labelled).features if len(self.labelled) else found.features[:0]
-        labels = torch.from_numpy(self.data.labels[self.labelled])
-        mixed = self._is_mixed(known, labels, found.features)
-        answers, judge, sure = judge_pile(found, self.given, known, labels, mixed=mixed)
+        said: Scores | None = None
+        if self.judged is None:
+            said = self._said(whole)
+            self.judged = judge_pile(said, self._known(whole), self.labels, mixed=self._is_mixed(whole))
+        answers, judge, sure, *_ = self.judged
         summary = summarise(self.data, self.recipe, self.stages, self.job.seed, self.mode, answers)
         summary |= number_found(self.n_new, self.estimate) | {"how_sure": sure} | dict(self.job.remarks)
         if self.truth is not None:
@@ -99,12 +112,12 @@ class Walk:
                 summary |= score(
                     self.data, self.truth, answers.place, answers.probability, before, trained, self.job.seed
                 )
-        summary |= self._about_number(whole, found, answers)
-        self.run.write_features("features-labelled.npy", known.numpy())
+        summary |= {} if said is None else self._about_number(whole, said, answers)
+        self.run.write_features("features-labelled.npy", self._known(whole).numpy())
         if self.mode.world.first:
             judge.write(self.run)
         summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}
-        write_outcome(self.run, self.data, found.features, answers, summary)
+        write_outcome(self.run, self.data, self._pile(whole), answers, summary)
 
     def _about_number(self, whole: Net | Consensus, found: Scores, answers: Answers) -> dict[str, Any]:
         """What the heads say about the number of new classes, kept in the folder; the part of it for the summary."""
@@ -122,16 +135,47 @@ class Walk:
         self.run.write_json(MERGING, said)
         return {"n_new_by_heads": said["n_new"]}
 
-    def _is_mixed(self, known: Tensor, labels: Tensor, pile: Tensor) -> bool:
+    def _is_mixed(self, net: Net | Consensus) -> bool:
         """Whether an answer may be a known class: as the recipe says or, if it leaves that open, as the features show."""
-        kind = self.recipe.pile
-        if kind != "auto" or self.given is not None or not self.data.n_known:
-            return kind != "new" and self.data.n_known > 0
-        device = self.mode.device
-        known, pile = components(known.to(device), pile.to(device))
-        old = find_old(known, labels.to(device), pile, seed=self.job.seed)
-        self.reporter.message(old.sentence())
-        return old.mixed
+        if self.recipe.pile != "auto" or not self.data.n_known:
+            return self.recipe.pile != "new" and self.data.n_known > 0
+        census = self._take_census(net)
+        for note in census.notes:
+            self.reporter.message(note)
+        return census.mixed
+
+    def _take_census(self, net: Net | Consensus) -> Census:
+        """What the pile is in the features of this network, asked once until it learns on."""
+        if self.census is None:
+            known, pile = self._known(net).to(self.mode.device), self._pile(net).to(self.mode.device)
+            with not_captured(self.mode.device):
+                self.census = take_census(known, self.labels, pile, kind=self.recipe.pile, seed=self.job.seed)
+        return self.census
+
+    def _forget(self) -> None:
+        self.features.clear()
+        self.census = None
+
+    def _known(self, net: Net | Consensus) -> Tensor:
+        """Features of the labelled images."""
+        if "labelled" not in self.features:
+            some = self._scores(net, self.labelled).features if len(self.labelled) else self._pile(net)[:0]
+            self.features["labelled"] = some
+        return self.features["labelled"]
+
+    def _pile(self, net: Net | Consensus) -> Tensor:
+        """Features of the unlabelled images."""
+        if "pile" not in self.features:
+            self.features["pile"] = self._scores(net, self.unlabelled).features
+        return self.features["pile"]
+
+    def _said(self, net: Net | Consensus) -> Scores:
+        """What the network says of the unlabelled images."""
+        if "pile" in self.features and isinstance(net, Net):
+            return scores_of(net, self.features["pile"], self.mode)
+        said = self._scores(net, self.unlabelled)
+        self.features["pile"] = said.features
+        return said
 
     def _scores(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Scores:
         tell = self.reporter.counter("looking at the images")
@@ -144,8 +188,9 @@ class Walk:
         planned: list[tuple[str, int]] = []
         for number in range(1, recipe.model.networks + 1):
             for place, stage in enumerate(stages):
-                if stage.method is not None:
-                    planned.append((numbered(stage.name, number), stage.method(task).settings.epochs))
+                if stage != ESTIMATE:
+                    epochs = 0 if stage.method is None else stage.method(task).settings.epochs
+                    planned.append((numbered(stage.name, number), epochs))
                 elif number == 1 and self.n_new is None and self._probes().trains:
                     later = [s for s in stages[place:] if s.method is not None and s.method.sees == "labels"]
                     planned += [(f"{s.name}-probe", s.method(task).settings.epochs) for s in later if s.method]
@@ -179,15 +224,18 @@ class Walk:
             )
 
     def _do(self, stage: Stage, net: Net, number: int = 1) -> None:
-        """Train a stage of the first, second, ... network, or read what it left."""
-        assert stage.method is not None
+        """Train or fill a stage of the first, second, ... network, or read what it left."""
+        name = numbered(stage.name, number)
+        if stage.method is None:
+            self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + self._fill(name, stage, net)
+            return
         task, images = self.job.task(self.n_new), self.images
         if stage in before_estimate(self.stages) and stage.method.sees != "images" and self.n_new is None:
             # the estimate learns what a class looks like from classes that this stage does not see
             probes = self._probes()
             task, images = replace(task, families=probes.train_families), images.relabelled(probes.train_labels)
         method = stage.method(task)
-        seconds = self._train(numbered(stage.name, number), method, net, images)
+        seconds = self._train(name, method, net, images)
         self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + seconds
 
     def _train(self, name: str, method: Method, net: Net, images: Images) -> float:
@@ -199,11 +247,11 @@ class Walk:
         net.to(mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         file = f"{name}.safetensors"
         if run.has(file):
+            self._forget()
             state, metadata = run.read_tensors(file)
             net.load_state_dict(state)
-            self.given = read_pile_answer(run, name)
             return float(metadata["seconds"])
-        checkpoint, look = StageCheckpoint(run, name), _Look(net, images, self.job)
+        checkpoint, look = StageCheckpoint(run, name), Features(net, images, self.job)
         done = checkpoint.epochs_done
         run.forget_metrics(name, done)
         before = sum(m["seconds"] for m in run.metrics if m["stage"] == name)
@@ -236,14 +284,11 @@ class Walk:
         finally:
             self.reporter.finish()
         last: Losses = next((m["losses"] for m in reversed(run.metrics) if m["stage"] == name), {})
-        self.given = method.finish(net, look, last)
-        _same_everywhere(net, mode.world)
-        if self.given is not None:
-            for note in self.given.notes:
-                self.reporter.message(note)
-            write_pile_answer(run, name, self.given)
+        method.finish(net, look, last)
+        if method.settings.epochs:
+            self._forget()
         seconds = before + time.perf_counter() - started
-        run.write_tensors(file, net.state_dict(), {"seconds": str(seconds), "net": json.dumps(net.describe())})
+        self._write(name, net, seconds)
         checkpoint.clear()
         return float(seconds)
 
@@ -260,6 +305,43 @@ class Walk:
             found = self._scores(net, self.unlabelled)
             clusters = {} if found.new is None else {"clusters": found.new.argmax(1)}
             self.run.write_tensors(f"kept-{epochs:04d}.safetensors", {"features": found.features.half(), **clusters})
+
+    def _write(self, name: str, net: Net, seconds: float) -> None:
+        _same_everywhere(net, self.mode.world)
+        metadata = {"seconds": str(seconds), "net": json.dumps(net.describe())}
+        self.run.write_tensors(f"{name}.safetensors", net.state_dict(), metadata)
+
+    def _fill(self, name: str, stage: Stage, net: Net) -> float:
+        """Fill the heads that answer, without a step, or read what was left of that; returns its seconds."""
+        run, n_known, n_new = self.run, self.data.n_known, self.n_new or 0
+        in_space = stage.fill == "space"
+        net.drop_head("pretext")
+        (space if in_space else kmeans).add_heads(net, n_known, n_new)
+        net.to(self.mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if run.has(f"{name}.safetensors"):
+            state, metadata = run.read_tensors(f"{name}.safetensors")
+            net.load_state_dict(state)
+            self.judged = read_judged(run, name)
+            return float(metadata["seconds"])
+        started = time.perf_counter()
+        self.reporter.start(name, 0, 0)
+        self.reporter.finish()
+        with not_captured(self.mode.device), torch.no_grad():
+            if in_space:
+                census, given = self._take_census(net), self.job.n_new is not None
+                if given and len(self.unlabelled) <= CHECKED:
+                    census = census.counted(self.recipe.estimate.max_new, self.job.seed)
+                self.judged = space.answer_in_space(census, n_new, trained=not net.identity, seed=self.job.seed)
+                space.fill_heads(net, self.judged)
+            else:
+                kmeans.fill_heads(net, self._known(net), self.labels, self._pile(net), n_new, self.job.seed)
+        if self.judged is not None:
+            for note in self.judged.notes:
+                self.reporter.message(note)
+            write_judged(run, name, self.judged)
+        seconds = time.perf_counter() - started
+        self._write(name, net, seconds)
+        return seconds
 
     def _probes(self) -> Any:
         seen = "frozen" if is_pretrained(self.recipe.model.backbone) else seen_before_estimate(self.stages)
@@ -284,14 +366,18 @@ class Walk:
                     images = self.images.relabelled(probes.train_labels)
                     spent += self._train(f"{stage.name}-probe", method, source, images)
         started = time.perf_counter()
-        index = np.concatenate([probes.index, self.unlabelled])
-        features = self._scores(source, index).features
-        with not_captured(self.mode.device):
-            found = estimate_from(
-                features, probes, self.data, self.recipe.estimate, self.job.seed, self.mode, self.recipe.pile
-            )
+        if self.recipe.estimate.method == "judges" and len(probes.index) == len(self.labelled):
+            census = self._take_census(source)  # which holds for the answers too, unless the network learns on
+            with not_captured(self.mode.device):
+                counted = census.counted(self.recipe.estimate.max_new, self.job.seed).estimate
+        else:
+            index = np.concatenate([probes.index, self.unlabelled])
+            features = self._scores(source, index).features
+            with not_captured(self.mode.device):
+                counted = estimate_from(features, probes, self.data, self.recipe.estimate, self.job.seed, self.mode)
+        assert counted is not None
         # several processes must agree, although a GPU may round a close decision either way
-        self.estimate = estimate = self.mode.world.from_first(lambda: found)
+        self.estimate = estimate = self.mode.world.from_first(lambda: counted)
         self.n_new = estimate.n_new
         self.seconds["estimate"] = spent + time.perf_counter() - started
         write_estimate(self.run, estimate, self.seconds["estimate"])
@@ -306,11 +392,13 @@ class Walk:
             another = self.job.new_net(number).to(self.mode.device)
             another.mean.copy_(net.mean)
             another.std.copy_(net.std)
+            self._forget()
             for stage in self.stages:
-                if stage.method is not None:
+                if stage != ESTIMATE:
                     self._do(stage, another, number)
             nets.append(another)
-        self.given = None  # it is one network's, under that network's numbers
+        self._forget()
+        self.judged = None  # it is one network's, under that network's numbers
         sample = self.unlabelled[:: -(-len(self.unlabelled) // MATCHED_BY)]
         with not_captured(self.mode.device):
             whole = Consensus.of(nets, self.images.chunks(sample), self.mode.precision_for(self.images.side))
@@ -328,7 +416,7 @@ def _same_everywhere(net: Net, world: World) -> None:
             found[name].copy_(value)
 
 
-class _Look:
+class Features:
     """The images as a method's hooks see them: labels, and features of the network as it is at that moment."""
 
     def __init__(self, net: Net, images: Images, job: Job) -> None:

@@ -17,6 +17,7 @@ from autonovel.answers.network import restore
 from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
 from autonovel.export.pictures import picture
 from autonovel.machine.device import Mode
+from autonovel.maths.known_space import Space
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net
 from autonovel.runs.classes import Outputs, outputs_of
@@ -43,6 +44,8 @@ class Classifier(nn.Module):
     """
 
     centres: Tensor
+    mean: Tensor | None
+    matrix: Tensor | None
     down: Tensor
     across: Tensor
 
@@ -55,7 +58,8 @@ class Classifier(nn.Module):
         self.net, self.edited = net, edited
         self.net.precision = torch.float32
         self.numbers = (judge.least, judge.power, judge.doubt)
-        self.register_buffer("centres", judge.centres)
+        for name in ("centres", "mean", "matrix"):
+            self.register_buffer(name, judge.tensors().get(name))
         size = nets_of(net)[0].settings.size
         self.resizes = size != 0 and shape[:2] != (size, size)
         for name, side in (("down", shape[0]), ("across", shape[1])):
@@ -65,7 +69,8 @@ class Classifier(nn.Module):
     @property
     def judge(self) -> Judge:
         """What turns its scores into answers."""
-        return Judge(self.centres, *self.numbers)
+        space = None if self.mean is None or self.matrix is None else Space(self.mean, self.matrix)
+        return Judge(self.centres, *self.numbers, space=space)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What is seen in images uint8 (n, h, w, c)."""

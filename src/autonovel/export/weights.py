@@ -16,6 +16,7 @@ from autonovel.base.errors import InputError
 from autonovel.export.card import write_card
 from autonovel.export.formats import Options, check_folder
 from autonovel.export.network import Classifier, Exported, describe, describe_classes, nets_of, network_of
+from autonovel.maths.known_space import Space
 from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, from_description
 from autonovel.runs.files import RunFiles
@@ -70,7 +71,8 @@ def read_model(path: str | os.PathLike[str]) -> Classifier:
         nets = [from_description(description) for description in config["networks"]]
         net = _together(nets, state)
         edited = Edited(config["parts"], len(config["classes"]), state.get("edited.middles"))
-        judge = Judge(torch.empty_like(state["centres"]), **config["judge"])
+        space = Space(state["mean"], state["matrix"]) if "mean" in state else None
+        judge = Judge(state["centres"], **config["judge"], space=space)
         model = Classifier(net, judge, edited, tuple(config["input"]["shape"][1:]))
         model.load_state_dict(state)
     except (LookupError, TypeError, RuntimeError) as error:

@@ -57,6 +57,8 @@ class Grouping:
     """Mean share of the repeated runs that agree with the label."""
     way: Literal["k-means", "neighbours", "tree"] = "k-means"
     """Whether they come from k-means, are pieces linked by neighbours, or branches of a tree."""
+    learned: bool = True
+    """Whether they rest on what the known classes teach, or are those of plain k-means."""
 
 
 def group_pile(
@@ -179,7 +181,7 @@ def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, 
     moved = labels != votes.argmax(1)  # to a group that no image had voted for
     votes[moved] = (votes[moved] + 2 * one_hot(labels[moved], k)) / 3  # two to one, so that the label has most votes
     stability = (agree[index, labels] / runs).mean().item() if runs else 1.0
-    return Grouping(labels, votes, matrix, stability, way.name)
+    return Grouping(labels, votes, matrix, stability, way.name, way is not _PLAIN)
 
 
 def how_apart(pile: Tensor, learned: Grouping, plain: Grouping, *, seed: int = 0) -> dict[str, float]:

@@ -20,7 +20,7 @@ from autonovel.maths.confidence import (
     power_for,
     reliability,
 )
-from autonovel.maths.grouping import Grouping, group_pile
+from autonovel.maths.grouping import Grouping, are_clearer, group_pile, how_apart
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import number_of_classes
 from autonovel.maths.metrics import cluster_accuracy
@@ -91,6 +91,24 @@ def _problem(
     right = majority_right(found.labels, truth, k)
     accuracy = _matched(truth, found.labels)
     return KnownProblem(found.votes, right, accuracy, _matched(plain, found.labels)), _matched(truth, plain)
+
+
+def best_groups(
+    known: Tensor, labels: Tensor, pile: Tensor, k: int, *, trained: bool = False, seed: int = 0
+) -> tuple[Trial, Grouping, dict[str, float]]:
+    """`k` groups of `pile`, in the space that the known classes teach or as plain k-means has them, whichever is better.
+
+    Tried on the known classes or, where these were `trained` on and decide nothing, by the silhouettes, which are returned too.
+    """
+    trial = try_on_known(known, labels, k, seed, tree=not trained)
+    groups = group_pile(known, labels, pile, k, plain=trial.plain, tree=not trained, seed=seed)
+    if trial.plain or not trained:
+        return trial, groups, {}
+    plain = group_pile(known, labels, pile, k, plain=True, seed=seed)
+    if groups.way == "neighbours" and are_clearer(pile, groups, plain):
+        return trial, groups, {}
+    apart = how_apart(pile, groups, plain, seed=seed)
+    return trial, plain if apart["plain"] > apart["learned"] else groups, apart
 
 
 def calibration_of_new(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,24 +55,6 @@ class Seen(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks for
 
 
-class PileAnswer(NamedTuple):
-    """What a method says of the unlabelled images that it was made from, in their order.
-
-    Attributes:
-        joint: probabilities (m, n_known + n_new); the largest is the answer.
-        unlike: bool (m,), whether an image is unlike anything seen.
-        notes: sentences for a person.
-        facts: how sure it is, as plain values for the summary.
-        doubt: share of probability to spread evenly over all classes in answers for further images.
-    """
-
-    joint: Tensor
-    unlike: Tensor
-    notes: tuple[str, ...]
-    facts: dict[str, Any]
-    doubt: float
-
-
 class Look(Protocol):
     """What a hook may ask between epochs."""
 
@@ -99,7 +81,7 @@ class Method(nn.Module):
 
     A method is made from a :class:`Task` and then used by the engine in the order of the functions below. Tensors of its
     own (a queue, a momentum network, targets) are buffers, made in :meth:`prepare`; they are kept in the checkpoint beside
-    the network's. A method that is not trained step by step has no epochs and does its work in :meth:`finish`.
+    the network's.
     """
 
     sees: ClassVar[Literal["images", "labels", "both"]] = "images"
@@ -160,12 +142,8 @@ class Method(nn.Module):
     def after_step(self, net: Net) -> None:
         """Called after the weights moved, as a part of the step that may be captured: moves the method's own tensors."""
 
-    def finish(self, net: Net, look: Look, losses: Losses) -> PileAnswer | None:
-        """Called once after the last epoch with its mean losses (none where there are no epochs).
-
-        A method that knows more of the pile than the network it leaves behind returns its own answer for it.
-        """
-        return None
+    def finish(self, net: Net, look: Look, losses: Losses) -> None:
+        """Called once after the last epoch with its mean losses (none where there are no epochs)."""
 
 
 def losses_of(method: Method, net: Net, batch: Batch, key: Tensor, ramp: Tensor) -> dict[str, Tensor]:

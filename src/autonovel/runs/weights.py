@@ -23,6 +23,11 @@ State = dict[str, Tensor]
 _DIGEST = "digest"
 
 
+def numbered(stage: str, network: int) -> str:
+    """The name of a stage for the first, second, ... network: 'joint', 'joint-2', ..."""
+    return stage if network == 1 else f"{stage}-{network}"
+
+
 def write_tensors(run: RunFiles, name: str, state: State, metadata: dict[str, str] | None = None) -> None:
     """Write a .safetensors file; it holds a digest of all that is in it."""
     ready = {key: value.detach().cpu().contiguous() for key, value in state.items()}

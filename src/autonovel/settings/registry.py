@@ -9,25 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
-from autonovel.base.errors import InputError, did_you_mean, option
 from autonovel.settings.estimate import ESTIMATES
 from autonovel.settings.joint import OBJECTIVES
 from autonovel.settings.stages import PRETRAINING, Training
-
-
-class Entry(NamedTuple):
-    """A whole method that can be chosen.
-
-    Attributes:
-        home: the module in ``autonovel.methods`` and the name in it.
-        line: when to use it.
-    """
-
-    home: str
-    line: str
-
 
 PAIR_RULES: Mapping[str, str] = {
     "rank": "the same top_k strongest features: the paper's choice, and hard to go wrong with",
@@ -53,28 +39,17 @@ DEPTHS: Mapping[str, str] = {
 }
 """What ``train_from`` takes for our own networks, and when."""
 
-PLANS: Mapping[str, Entry] = {
-    "auto": Entry(
-        "autonovel:plan",
-        "features where a pre-trained network is installed and images have 24 pixels or more, otherwise scratch",
-    ),
-    "autonovel": Entry("autonovel:plan", "learn a representation, then the known classes, then known and new together"),
-    "features": Entry(
-        "features:plan",
-        "groups the features of a pre-trained network, in the space that known classes teach: seconds",
-    ),
-    "scratch": Entry(
-        "features:plan_after_training",
-        "trains a network on your images and groups its features: for small piles that are no photographs",
-    ),
-    "kmeans": Entry("kmeans:plan", "the first stages, then k-means on their features: the baseline to beat"),
-    "kcl": Entry(
-        "compared:kcl", "which images are alike is learned on known classes, then clusters by divergence; to compare"
-    ),
-    "mcl": Entry("compared:mcl", "the same by the likelihood of pairs, the better of the two; to compare"),
-    "dtc": Entry("compared:dtc", "clusters of k-means that sharpen themselves, the whole network trained; to compare"),
+METHODS: Mapping[str, str] = {
+    "auto": "features where a pre-trained network is installed and images have 24 pixels or more, otherwise scratch",
+    "autonovel": "learn a representation, then the known classes, then known and new together",
+    "features": "groups the features of a pre-trained network, in the space that known classes teach: seconds",
+    "scratch": "trains a network on your images and groups its features: for small piles that are no photographs",
+    "kmeans": "the first stages, then k-means on their features: the baseline to beat",
+    "kcl": "which images are alike is learned on known classes, then clusters by divergence; to compare",
+    "mcl": "the same by the likelihood of pairs, the better of the two; to compare",
+    "dtc": "clusters of k-means that sharpen themselves, the whole network trained; to compare",
 }
-"""What ``--method`` takes: whole methods, each a list of stages."""
+"""What ``--method`` takes: whole methods, each a list of stages in ``discovery/plan.py``."""
 
 
 def described() -> dict[str, dict[str, str]]:
@@ -82,7 +57,7 @@ def described() -> dict[str, dict[str, str]]:
     families = {"pretrain.method": PRETRAINING, "joint.objective": OBJECTIVES, "estimate.method": ESTIMATES}
     own = {"MODULE:FUNCTION": "a rule of your own, which takes an autonovel.pairs.PairInput"}
     return {
-        "method": {name: entry.line for name, entry in PLANS.items()},
+        "method": dict(METHODS),
         **{path: {name: when_to_use(kind) for name, kind in members.items()} for path, members in families.items()},
         "joint.pairs": {**PAIR_RULES, **own},
         "joint.train_from": dict(DEPTHS),
@@ -102,14 +77,6 @@ def when_to_use(kind: type) -> str:
 def home_of(settings: Training) -> Any:
     """The method that is made of these settings; None for a stage that is left out."""
     return load(settings.HOME) if settings.HOME else None
-
-
-def plan_of(name: str) -> Any:
-    """The function that makes a whole method's list of stages."""
-    if name not in PLANS:
-        hint = did_you_mean(name, PLANS)
-        raise InputError(f"{option('method')} is '{name}'; choose one of {', '.join(PLANS)}{hint}.")
-    return load(PLANS[name].home)
 
 
 def load(home: str) -> Any:
