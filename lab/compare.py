@@ -38,15 +38,14 @@ from tasks import STUDIES, make_task
 from autonovel.api.discover import discover
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.base.screen import say
-from autonovel.data.images import ImageSet
+from autonovel.discovery.prepare import facts_of
 from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.machine.progress import Reporter
 from autonovel.runs.files import lock
-from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe, with_fields
-from autonovel.settings.resolve import Asked, Facts, packaged_network, resolve
+from autonovel.settings.resolve import Asked, resolve
 from autonovel.tuning.starts import Starts, digest
 
 LONG = ("confusion", "confusion_classes", "matched", "reliability", "question")
@@ -114,7 +113,7 @@ class Lab:
         recipe = with_fields(get_recipe(*cell.recipe.split(":")), {**cell.fields, **values_of(args.set)})
         n_true = len(truth.class_names) - data.n_known
         n_new = {"true": n_true, "auto": None}.get(args.number, args.number)
-        resolved = self._resolved(recipe, data, n_new)
+        resolved = resolve(Asked.of(recipe), facts_of(data, n_new, self.mode)).recipe
         first = cell.seed if args.start_seed is None else args.start_seed
         key = digest([config_of(data, resolved, n_new, cell.seed)["run"], first])
         about: Row = {"benchmark": cell.task.split()[0], "task": cell.task, "table": cell.study, "row": cell.name}
@@ -140,11 +139,6 @@ class Lab:
         took = round(time.perf_counter() - began, 1)
         made = {"commit": args.commit, "date": str(date.today()), "wall_seconds": took, "first_stages_seed": first}
         return self._write(about | made | found)
-
-    def _resolved(self, recipe: Recipe, data: ImageSet, n_new: int | None) -> Recipe:
-        gpu, packaged = self.mode.device.type == "cuda", packaged_network()
-        facts = Facts(len(data), data.n_known, n_new, data.images.shape[1], data.channels, gpu, packaged)
-        return resolve(Asked.of(recipe), facts).recipe
 
     def _write(self, row: Row) -> Row:
         """Add it to the results; runs side by side, in threads or processes, may do so."""

@@ -1,8 +1,8 @@
 """Known classes taken for new ones, many draws of every kind of problem: the package's answer beside the usual ones.
 
-    python lab/problems.py photos/tiny photos/birds --draws 20 --backbone efficientnet-lite0 --results rows.jsonl
+    python lab/problems.py photos/tiny photos/birds --draws 20 --results rows.jsonl
 
-Features of a pre-trained backbone are computed once for each source (any of lab/tasks.py that has known classes) and kept in
+Features of a pre-trained network are computed once for each source (any of lab/tasks.py that has known classes) and kept in
 the cache folder; `features.npz` with features, labels and known is taken as it is. Every draw takes other classes. The others
 are told the right number of classes, as the package is in column `autonovel`; in column `counted` it counts itself. Accuracy
 counts images of known classes in the pile as right under their own name only. A table by kind closes the work: mean and worst.
@@ -15,9 +15,10 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from autonovel.answers.space import answer_from_features
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import put_on
+from autonovel.discovery.prepare import facts_of
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.maths.confidence import expected_calibration_error
@@ -39,7 +41,7 @@ from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import group_means, unit
 from autonovel.maths.metrics import cluster_accuracy, right_answers
 from autonovel.models.net import build
-from autonovel.settings.recipe import Model
+from autonovel.settings.resolve import Asked, is_pretrained, resolve
 
 KINDS = {
     "even": "hide=10 left=10",
@@ -56,27 +58,30 @@ MOST = 150
 """Images of a class."""
 
 
-def described(pile: Pile, backbone: str, side: int) -> Pile:
-    """The pile with features in place of pixels."""
-    mode = Mode.of("auto")
-    data = ImageSet.from_arrays(pile.images)
-    net = build(Model(backbone=backbone, size=side), channels=data.channels, size=side)
-    shown = put_on(mode.device, data, size=side)
+def described(pile: Pile, values: Mapping[str, Any]) -> tuple[Pile, str]:
+    """The pile with features in place of pixels, and the network they come from: the recipe's own where values say nothing."""
+    mode, data = Mode.of("auto"), ImageSet.from_arrays(pile.images)
+    model = resolve(Asked(values=values), facts_of(data, None, mode)).recipe.model
+    if not is_pretrained(model.backbone):
+        raise InputError(f"No pre-trained network suits images of {pile.images.shape[1]} pixels; give --backbone.")
+    net = build(model, channels=data.channels, size=model.size)
+    shown = put_on(mode.device, data, size=model.size)
     found = answer_together(net, shown, mode, cache=user_cache() / "features").features
-    return replace(pile, images=found.float().cpu().numpy())
+    return replace(pile, images=found.float().cpu().numpy()), f"{model.backbone} at {model.size} pixels"
 
 
-def read_features(source: str, root: Path | None, backbone: str, side: int) -> Pile:
-    """A source with features, all of its known classes."""
+def read_features(source: str, root: Path | None, values: Mapping[str, Any]) -> tuple[Pile, str]:
+    """A source with features, all of its known classes, and where these come from."""
     if source.endswith(".npz"):
         with np.load(source, allow_pickle=False) as file:
             if "features" in file:
                 known = file["known"].astype(bool)
                 names, classes = np.unique(file["labels"][known], return_inverse=True)
                 shown = np.ones(len(classes), bool)
-                return Pile(file["features"][known], classes, tuple(map(str, names)), len(names), shown)
+                pile = Pile(file["features"][known], classes, tuple(map(str, names)), len(names), shown)
+                return pile, "the file"
     pile = read(source, root, False)
-    return described(pile.kept(pile.shown), backbone, side)
+    return described(pile.kept(pile.shown), values)
 
 
 # ---- the usual ways
@@ -195,19 +200,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--first-draw", type=int, default=0)
-    parser.add_argument("--backbone", default="efficientnet-lite0")
-    parser.add_argument("--side", type=int, default=224, help="at which the backbone is shown the images")
+    parser.add_argument("--backbone", help="the one that recipe folder takes when left out")
+    parser.add_argument("--side", type=int, help="at which it is shown the images, likewise")
     parser.add_argument("--root", type=Path, help="where the files of benchmarks are")
     parser.add_argument("--results", type=Path, help="add a line of JSON for every problem to this file")
     args = parser.parse_args(arguments)
-    rows: list[Row] = []
-    failed = 0
+    given = {"model.backbone": args.backbone, "model.size": args.side}
+    values = {name: value for name, value in given.items() if value is not None}
+    rows, failed = list[Row](), 0
     for source in args.sources:
         try:
-            pile = read_features(source, args.root, args.backbone, args.side)
+            pile, network = read_features(source, args.root, values)
         except InputError as error:
             parser.error(str(error))
-        about = {"source": Path(source).stem, "backbone": args.backbone, "side": args.side, "commit": commit()}
+        about = {"source": Path(source).stem, "features": network, "commit": commit()}
         for draw in range(args.first_draw, args.first_draw + args.draws):
             for kind in args.kinds:
                 try:
