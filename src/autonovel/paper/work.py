@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from autonovel.base.errors import InputError, TrainingError
-from autonovel.data.benchmarks.splits import load_benchmark
+from autonovel.data.benchmarks.splits import load_benchmark, one_alphabet
 from autonovel.data.images import UNKNOWN, ImageSet, Truth
 from autonovel.discovery.prepare import Job, prepare
 from autonovel.discovery.resume import config_of
@@ -119,6 +120,7 @@ class Work:
         self.failed: list[str] = []
         self.absent: dict[str, str] = {}
         self._loaded: dict[str, tuple[ImageSet, Truth]] = {}
+        self._loading = threading.Lock()
 
     @cached_property
     def mode(self) -> Mode:
@@ -260,9 +262,19 @@ class Work:
 
     def _load(self, plan: Any) -> tuple[ImageSet, Truth]:
         """The data of a plan, of which the last ones are kept."""
-        name = plan.data
+        with self._loading:
+            data, truth = self._read(plan.data)
+        if not plan.labelled and data.n_known:
+            data = replace(data, labels=np.full_like(data.labels, UNKNOWN), class_names=())
+            truth = Truth(truth.labels, truth.class_names)
+        return data, truth
+
+    def _read(self, name: str) -> tuple[ImageSet, Truth]:
+        family, _, part = name.partition(":")
         if name in self.absent:
             raise AbsentError
+        if family == "omniglot" and part:  # one drawing is a file: all of them are read once, not for each alphabet
+            return one_alphabet(*self._read(family), part)
         if name not in self._loaded:
             try:
                 found = load_benchmark(name, self.root, unverified=self.unverified)
@@ -273,11 +285,7 @@ class Work:
                 )
                 raise AbsentError from None
             self._loaded = {name: found}
-        data, truth = self._loaded[name]
-        if not plan.labelled and data.n_known:
-            data = replace(data, labels=np.full_like(data.labels, UNKNOWN), class_names=())
-            truth = Truth(truth.labels, truth.class_names)
-        return data, truth
+        return self._loaded[name]
 
     @cached_property
     def where(self) -> dict[str, Any]:

@@ -211,6 +211,11 @@ def test_omniglot(tmp_path):
     assert truth.class_names[-1] == "Tengwar/character03"
     assert np.median(images.images) == 0  # ink is bright, the ground dark
     assert images.images.max() > 200
+    part, part_truth = splits.one_alphabet(*load_benchmark("omniglot", root, unverified=True), "Tengwar")
+    for field in ("images", "labels", "ids", "class_names"):
+        np.testing.assert_array_equal(getattr(part, field), getattr(images, field))
+    np.testing.assert_array_equal(part_truth.labels, truth.labels)
+    assert part_truth.class_names == truth.class_names
     everything, _ = load_benchmark("omniglot", root, unverified=True, size=28)
     assert everything.images.shape == (12 * 4, 28, 28, 1)
     with pytest.raises(InputError, match="holds 7 characters instead of the published 964"):

@@ -17,7 +17,7 @@ import numpy as np
 
 from autonovel.base.errors import InputError, unknown
 from autonovel.data.benchmarks import published
-from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS
+from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS, classes_by_alphabet
 from autonovel.data.benchmarks.published import Classes, Published
 from autonovel.data.images import UNKNOWN, ImageSet, Pixels, Truth
 from autonovel.data.reading.workers import Progress
@@ -114,6 +114,21 @@ def hide_new_classes(
     ids = tuple(f"{position:0{width}d}" for position in range(len(images)))
     shown = ImageSet(images, visible, ids, tuple(class_names[:n_known]))
     return shown, Truth(classes, tuple(class_names), *(test or (None, None)))
+
+
+def one_alphabet(images: ImageSet, truth: Truth, alphabet: str) -> tuple[ImageSet, Truth]:
+    """Of the whole of OmniGlot what ``omniglot:ALPHABET`` is: all known characters, and those of one alphabet to discover."""
+    own = classes_by_alphabet(truth.class_names).get(alphabet, [])
+    chosen = [c for c in own if c >= images.n_known]
+    if not chosen:
+        raise InputError(
+            f"There is no alphabet {alphabet!r} to discover; choose one of {', '.join(EVALUATION_ALPHABETS)}."
+        )
+    keep = images.is_labelled | np.isin(truth.labels, chosen)
+    number = np.arange(len(truth.class_names))
+    number[chosen] = images.n_known + np.arange(len(chosen))
+    names = [*truth.class_names[: images.n_known], *(truth.class_names[c] for c in chosen)]
+    return hide_new_classes(images.images[keep], number[truth.labels[keep]], names, images.n_known)
 
 
 # ---- one function per benchmark -------------------------------------------------------------------------------------
