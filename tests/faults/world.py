@@ -29,7 +29,18 @@ COUNT, KILL, TEAR, FAIL, SHORT = range(5)
 
 TINY = (
     *("--recipe", "digits", "--preset", "fast", "--method", "autonovel", "--device", "cpu", "--pile", "new"),
-    *("--model.backbone", "small", "--model.width", "4", "--model.networks", "1", "--model.size", "16", "--model.head", "linear"),
+    *(
+        "--model.backbone",
+        "small",
+        "--model.width",
+        "4",
+        "--model.networks",
+        "1",
+        "--model.size",
+        "16",
+        "--model.head",
+        "linear",
+    ),
     *("--pretrain.method", "none", "--supervised.epochs", "2", "--supervised.batch", "8"),
     *("--joint.objective", "pairs", "--joint.epochs", "3", "--joint.batch", "8"),
 )
@@ -69,7 +80,14 @@ class Zygote:
         assert self._read(PATIENCE) == {"ready": True}
 
     def run(
-        self, words: list[str], folder: Path, *, kind: int = COUNT, at: int = -1, error: int = 0, kill_after: float = -1.0
+        self,
+        words: list[str],
+        folder: Path,
+        *,
+        kind: int = COUNT,
+        at: int = -1,
+        error: int = 0,
+        kill_after: float = -1.0,
     ) -> Outcome:
         """Run a command in a folder, perhaps with a fault at a call, or a kill after some seconds."""
         said, count = self._scratch / "said", self._scratch / "count"
@@ -145,7 +163,20 @@ CASES: Mapping[str, Case] = {
     "cluster": Case(("cluster", "pile", "--out", "new", "--k", "2", *TINY), ("new",)),
     "next round": Case(("discover", "--from", "named", "more", "--out", "new", "--n-new", "2", *TINY), ("new",)),
     "tune": Case(
-        ("tune", "known", "pile", "--out", "new", *TINY, "--vary", "joint.lr=0.1,0.05", "--probes", "1", "--seeds", "1"),
+        (
+            "tune",
+            "known four",
+            "pile",
+            "--out",
+            "new",
+            "--search",
+            "joint.lr=0.1,0.05",
+            "--splits",
+            "1",
+            "--hide",
+            "2",
+            *TINY,
+        ),
         ("new",),
     ),
     "name": _edit("name", "0", "heron"),
@@ -193,13 +224,13 @@ def make_world(folder: Path, zygote: Callable[..., Outcome]) -> Path:
     folder.mkdir(parents=True)
     for kind in (0, 1):
         draw(folder / "known" / f"kind {kind}", kind, 8, seed=kind)
-    for kind in (2, 3):
-        draw(folder / "drawn", kind, 8, seed=kind) if kind == 2 else draw(folder / "drawn3", kind, 8, seed=kind)
-    (folder / "pile").mkdir()
-    for part in ("drawn", "drawn3"):
-        for file in sorted((folder / part).iterdir()):
+        draw(folder / "drawn", kind + 2, 8, seed=kind + 2)
+        for file in sorted((folder / "drawn").iterdir()):
+            (folder / "pile").mkdir(exist_ok=True)
             file.rename(folder / "pile" / file.name)
-        (folder / part).rmdir()
+        (folder / "drawn").rmdir()
+    for kind in range(4):
+        draw(folder / "known four" / f"kind {kind}", kind, 6, seed=20 + kind)
     draw(folder / "more", 2, 5, seed=9)
 
     def call(*words: str) -> None:
@@ -236,11 +267,18 @@ _LEFT_OUT = frozenset({"checksums.sha256", "edits.json", "lock", "report.html", 
 def _content(file: Path) -> Any:
     if file.is_symlink():
         return os.readlink(file)
-    if file.name in _LEFT_OUT or file.suffix == ".lock":
+    if file.name in _LEFT_OUT or file.suffix == ".lock" or file.name.startswith("."):
         return None
     content = file.read_bytes()
     if file.suffix in (".json", ".jsonl"):
-        return [_timeless(json.loads(line)) for line in (content.splitlines() if file.suffix == ".jsonl" else [content])]
+        lines = content.splitlines(keepends=True) if file.suffix == ".jsonl" else [content]
+        # what a kill cut off does not count
+        try:
+            return [
+                _timeless(json.loads(line)) for line in lines if line.endswith(b"\n") and line.strip(b"\0\n")
+            ] or None
+        except (ValueError, RecursionError):
+            return content
     if file.suffix == ".npz":
         with np.load(io.BytesIO(content)) as arrays:
             return {name: arrays[name].tobytes() for name in arrays.files}
@@ -257,14 +295,14 @@ def _content(file: Path) -> Any:
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        timed = ("seconds", "at", "check", "digest")
+        timed = ("seconds", "at", "check", "digest", "question")  # the last knows inodes
         return {key: _timeless(part) for key, part in value.items() if key not in timed}
     return [_timeless(part) for part in value] if isinstance(value, list) else value
 
 
 def leftovers(folder: Path) -> list[str]:
     """Unfinished files, anywhere in the world."""
-    return [path.name for path in folder.rglob(".*") if path.name.endswith(".part") or ".part." in path.name]
+    return [str(path.relative_to(folder)) for path in folder.rglob(".*")]
 
 
 def is_a_sentence(outcome: Outcome) -> bool:

@@ -11,8 +11,11 @@ import os
 import sys
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+EXTERNAL = ("torch", "matplotlib", "pyarrow", "sklearn", "safetensors")
 
 
 def obey(order: dict[str, Any], library: ctypes.CDLL | None) -> int:
@@ -25,7 +28,7 @@ def obey(order: dict[str, Any], library: ctypes.CDLL | None) -> int:
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.stdin = open(0)
+    sys.stdin = os.fdopen(0)
     if library is not None:
         library.fault_arm(order["under"].encode(), order["kind"], order["at"], order["error"])
     try:
@@ -46,24 +49,12 @@ def obey(order: dict[str, Any], library: ctypes.CDLL | None) -> int:
 
 def warm_up() -> None:
     """Import what the commands import, so that each copy has it."""
-    import matplotlib.pyplot
-    import pyarrow.parquet
-    import sklearn.cluster
-    import sklearn.datasets
-    import sklearn.decomposition
-    import torch
-
-    import autonovel.answers.further
-    import autonovel.api
-    import autonovel.discovery.run_stages
-    import autonovel.export.folders
-    import autonovel.export.weights
-    import autonovel.models.efficientnet
-    import autonovel.report.html
-    import autonovel.report.plots
-    import autonovel.tuning.search  # noqa: F401
-
-    torch.set_num_threads(1)
+    for name in (
+        *("torch", "matplotlib.pyplot", "pyarrow.parquet", "sklearn.cluster", "sklearn.datasets", "safetensors.torch"),
+        *("api", "answers.further", "discovery.run_stages", "export.folders", "export.weights", "models.efficientnet"),
+        *("report.html", "report.plots", "tuning.search"),
+    ):
+        import_module(name if name.partition(".")[0] in EXTERNAL else f"autonovel.{name}")
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from autonovel.maths.mixed import least_similar
 from autonovel.models.net import Scores
 from autonovel.runs.files import damaged
 from autonovel.runs.folder import Run
+from autonovel.runs.weights import fitting
 
 FILE = "judge.npz"
 """Where the judge of a run is kept."""
@@ -129,9 +129,11 @@ class Judge:
                 f"The run in {run.path} was made by an earlier version; run the same command in a new folder."
             )
         try:
-            with np.load(run.path / FILE) as kept:
+            with np.load(run.file(FILE)) as kept:
                 return cls.from_tensors({name: torch.from_numpy(kept[name]) for name in kept.files})
-        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        except InputError:
+            raise
+        except Exception as error:  # numpy reads the head of a file as Python, in which anything can be wrong
             raise damaged(run, FILE, error) from error
 
 
@@ -165,9 +167,10 @@ def read_judged(run: Run, stage: str) -> Judged | None:
     if not run.has(f"{stage}-answer.safetensors"):
         return None
     tensors, metadata = run.read_tensors(f"{stage}-answer.safetensors")
-    plain, judge = json.loads(metadata["plain"]), Judge.from_tensors(tensors)
-    answers = Answers.of(tensors["joint"], tensors["unlike"])
-    return Judged(answers, judge, plain["facts"], tuple(plain["notes"]), plain["sharpness"])
+    with fitting(run, f"{stage}-answer.safetensors"):
+        plain, judge = json.loads(metadata["plain"]), Judge.from_tensors(tensors)
+        answers = Answers.of(tensors["joint"], tensors["unlike"])
+        return Judged(answers, judge, plain["facts"], tuple(plain["notes"]), plain["sharpness"])
 
 
 def judge_pile(scores: Scores, labelled: Tensor, labels: Tensor, *, mixed: bool) -> Judged:

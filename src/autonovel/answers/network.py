@@ -21,7 +21,7 @@ from autonovel.models.consensus import Consensus
 from autonovel.models.feature_store import stream_features
 from autonovel.models.net import Net, Scores, from_weights
 from autonovel.runs.folder import Run
-from autonovel.runs.weights import numbered
+from autonovel.runs.weights import fitting, numbered
 
 _PIXELS_AT_ONCE = {"cpu": 256 * 32 * 32, "cuda": 4096 * 32 * 32}
 """Of the images that pass through the network together. Few enough for the caches of a CPU, which takes 1,024 images of 32 pixels
@@ -170,7 +170,8 @@ def restore(run: Run, mode: Mode, cache: Path | None = None) -> Trained:
     whole: Net | Consensus = nets[0]
     if len(nets) > 1:
         kept = run.read_tensors("consensus.safetensors")[0]
-        whole = Consensus(nets, kept["numbering" if "numbering" in kept else "places"])  # as format 1 called it
+        with fitting(run, "consensus.safetensors"):
+            whole = Consensus(nets, kept["numbering"])
     whole = whole.to(mode.device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
     return Trained(whole, mode, nets[0].settings.size, cache)
 
@@ -188,5 +189,7 @@ def _networks(run: Run, stage: str) -> int:
 
 
 def _read_net(run: Run, stage: str) -> Net:
-    state, metadata = run.read_tensors(f"{stage}.safetensors")
-    return from_weights(json.loads(metadata["net"]), state)
+    file = f"{stage}.safetensors"
+    state, metadata = run.read_tensors(file)
+    with fitting(run, file):
+        return from_weights(json.loads(metadata["net"]), state)

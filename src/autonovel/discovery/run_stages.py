@@ -35,7 +35,7 @@ from autonovel.models.consensus import Consensus
 from autonovel.models.net import Net, Scores
 from autonovel.runs.folder import Run
 from autonovel.runs.merging import MERGING
-from autonovel.runs.weights import StageCheckpoint, numbered
+from autonovel.runs.weights import StageCheckpoint, fitting, numbered
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import describe_recipes
 from autonovel.settings.resolve import is_pretrained, resolve
@@ -249,8 +249,9 @@ class _Stages:
         if run.has(file):
             self._forget()
             state, metadata = run.read_tensors(file)
-            net.load_state_dict(state)
-            return float(metadata["seconds"])
+            with fitting(run, file):
+                net.load_state_dict(state)
+                return float(metadata["seconds"])
         checkpoint, look = StageCheckpoint(run, name), Features(net, images, self.job)
         done = checkpoint.epochs_done
         run.forget_metrics(name, done)

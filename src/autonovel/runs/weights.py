@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from autonovel.base.errors import InputError
@@ -31,14 +32,10 @@ def numbered(stage: str, network: int) -> str:
 def write_tensors(run: RunFiles, name: str, state: State, metadata: dict[str, str] | None = None) -> None:
     """Write a .safetensors file; it holds a digest of all that is in it."""
     ready = {key: value.detach().cpu().contiguous() for key, value in state.items()}
+    # as bytes: by itself safetensors writes to a file of its own, which would stay behind where the process is killed
+    content = save(ready, {**(metadata or {}), _DIGEST: _digest(ready, metadata or {})})
     with run.whole(name) as path:
-        path.touch()
-        usual = path.stat().st_mode
-        try:
-            save_file(ready, path, {**(metadata or {}), _DIGEST: _digest(ready, metadata or {})})
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
-        path.chmod(stat.S_IMODE(usual))  # as safetensors leaves it, nobody but its owner may read it
+        path.write_bytes(content)
 
 
 def read_tensors(run: RunFiles, name: str) -> tuple[State, dict[str, str]]:
@@ -62,6 +59,19 @@ def read_metadata(run: RunFiles, name: str) -> dict[str, str]:
             return file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise _unreadable(run, name, error) from error
+
+
+@contextmanager
+def fitting(run: RunFiles, name: str) -> Iterator[None]:
+    """Say of which file it is that what it holds makes no network: it may be anyone's."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
+        if "out of memory" in str(error):
+            raise
+        raise _unreadable(run, name, " ".join(str(error).split())[:160] or type(error).__name__) from error
 
 
 def _digest(state: State, metadata: dict[str, str]) -> str:
