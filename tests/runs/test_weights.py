@@ -8,7 +8,6 @@ import torch
 from autonovel.api.run import Run
 from autonovel.base.errors import InputError
 from autonovel.runs.weights import StageCheckpoint, read_metadata, read_tensors, write_tensors
-from tests.runs.made import FORMAT_1
 
 
 def test_tensors_come_back(tmp_path: Path) -> None:
@@ -54,9 +53,3 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     for read in (read_tensors, read_metadata):
         with pytest.raises(InputError, match=r"joint.safetensors cannot be read .*delete it to compute it again"):
             read(run, "joint.safetensors")
-
-
-def test_weights_of_format_1_are_read() -> None:
-    state, metadata = Run(FORMAT_1).read_tensors("joint.safetensors")
-    assert float(metadata["seconds"]) > 0
-    assert any(key.startswith("heads.") for key in state)

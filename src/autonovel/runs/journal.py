@@ -174,8 +174,6 @@ def _check_names(entries: list[Entry], path: Path) -> None:
     file = path.with_name(NAMES)
     try:
         names = set(json.loads(file.read_text(encoding="utf-8")).values())
-        if "format" not in json.loads(path.with_name("config.json").read_text(encoding="utf-8")):
-            return  # the first format keeps names in predictions.csv too
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return
     if lost := sorted(map(str, names - {entry.get("name") for entry in entries if isinstance(entry.get("name"), str)})):
