@@ -321,7 +321,7 @@ def test_a_file_that_is_no_image_is_left_out_and_said(run: Run, made: Path, tmp_
     heard = Heard()
     found = ask(run, made, folder, reporter=heard, to=tmp_path / "a.csv")
     assert [Path(p.image).name for p in found] == [f.name for f in sorted(folder.iterdir()) if f.name != "broken.png"]
-    told = ["Taken for new classes alone, as the run's own images were (pile='mixed' otherwise)."]
+    told = ["Known classes are not among the answers, as in the run's own pile (pile='mixed' allows them)."]
     mixed = run.summary["how_sure"]["pile"] == "mixed"
     assert heard.said == [*(told if not mixed else []), "1 file left out: 1 not an image."]
     for i in range(3):

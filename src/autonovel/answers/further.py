@@ -75,7 +75,7 @@ def predict(
     mixed = holds_known(run.summary) if pile is None else pile == "mixed"
     if pile is None and not mixed and run.summary["n_known"]:
         shown.message(
-            f"Taken for new classes alone, as the run's own images were ({option('pile', 'mixed')} otherwise)."
+            f"Known classes are not among the answers, as in the run's own pile ({option('pile', 'mixed')} allows them)."
         )
     classes = Classes(run, Judge.read(run), mixed, mode.device)
     # a GPU computes most features as fast as a disk would give them

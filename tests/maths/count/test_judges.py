@@ -33,7 +33,7 @@ def test_planted_classes_are_counted(n_known: int, n_new: int) -> None:
     assert len(count.curve["k"]) == len(count.curve["silhouette"]) == len(count.curve["gap"])
     assert count.interval is not None
     assert count.interval[0] < count.n_new < count.interval[1]
-    assert ("nothing here says" in count.note) == (n_known < 8)
+    assert ("cannot show how often they are wrong" in count.note) == (n_known < 8)
     assert all(f"{answer} (" in count.note for answer in count.answers)
     assert len(count.answers) == (3 if n_known >= 4 else 2)
 

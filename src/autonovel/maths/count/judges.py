@@ -78,12 +78,12 @@ def count_by_judges(
     }
     interval = _interval(list(answers.values()), max(n_new, min(max_new, len(pile) // 2)))
     note = f"The ways of counting gave {said}"
-    note += "." if n_known >= MIN_INTERVAL_CLASSES else f"; nothing here says how far they err{_few(n_known)}."
+    note += "." if n_known >= MIN_INTERVAL_CLASSES else f"; {_few(n_known)} cannot show how often they are wrong."
     return ClassEstimate(n_new, interval, curve, "judges", list(answers.values()), note, next_highest_peak(apart))
 
 
 def _few(n_known: int) -> str:
-    return f", with {n_known} known class{'es' if n_known > 1 else ''}" if n_known else ""
+    return f"{n_known} known class{'es' if n_known > 1 else ''}" if n_known else "images without any label"
 
 
 def _interval(answers: Sequence[int], largest: int) -> tuple[int, int]:
