@@ -139,8 +139,20 @@ def estimates_table(rows: Sequence[Row]) -> str:
     return table(["estimate", "piles", "mean error in classes", "interval holds the truth", "found, if one"], lines)
 
 
+def firmest(rows: Sequence[Row]) -> list[Row]:
+    """Of a run that several versions made, the rows of the one with most seeds, the later one of equals."""
+    best: dict[object, list[Row]] = {}
+    for group in grouped([row for row in rows if "acc_new" in row and "curve" not in row]):
+        key = (what(group[0]), group[0].get("incremental"))
+        if len(group) >= len(best.get(key, ())):
+            best[key] = group
+    kept = {id(row) for group in best.values() for row in group}
+    return [row for row in rows if id(row) in kept or "acc_new" not in row or "curve" in row]
+
+
 def whole_file(rows: Sequence[Row]) -> str:
-    """Everything that one file holds."""
+    """What one file holds; of runs that several versions made, the one with most seeds."""
+    everything, rows = rows, firmest(rows)
     kinds: list[tuple[Callable[[Row], bool], Callable[[list[Row]], str]]] = [
         (lambda row: "acc_new" in row, runs_table),
         (lambda row: "estimates" in row, estimates_table),
@@ -149,6 +161,8 @@ def whole_file(rows: Sequence[Row]) -> str:
     parts = [show(own) for own, show in chosen if own]
     if others := len(rows) - sum(len(own) for own, _ in chosen):
         parts.append(f"{others} further lines are only in the file.")
+    if earlier := len(everything) - len(rows):
+        parts.append(f"Of other versions there {'is' if earlier == 1 else 'are'} {earlier} in the file.")
     if said := notes(rows):
         parts.append(f"Conditions:\n\n{said}")
     return "\n\n".join(parts)

@@ -81,3 +81,14 @@ def test_every_row_can_be_read(file: Path) -> None:
         assert json.loads(file.read_text())
     else:
         assert all(isinstance(row, dict) for row in pages.read_rows(file))
+
+
+def test_of_a_run_that_several_versions_made_the_one_with_most_seeds_is_shown() -> None:
+    run = {"recipe": "best", "run": "fast", "acc_new": 0.9}
+    rows = [run | {"commit": "abc", "seed": s} for s in (0, 1)] + [
+        run | {"commit": "def"},
+        run | {"run": "other", "commit": "abc"},
+    ]
+    assert pages.firmest(rows) == [*rows[:2], rows[3]]
+    assert pages.firmest([rows[2], run | {"commit": "ghi"}]) == [run | {"commit": "ghi"}]
+    assert "Of other versions there is 1 in the file." in pages.whole_file(rows)
