@@ -46,10 +46,13 @@ class Trial:
     notes: tuple[str, ...] = ()
 
 
-def try_on_known(known: Tensor, labels: Tensor, k: int, seed: int, *, tree: bool = True) -> Trial:
+def try_on_known(
+    known: Tensor, labels: Tensor, k: int, seed: int, *, tree: bool = True, sizes: Tensor | None = None
+) -> Trial:
     """Group some of the known classes as if they were new: is that better than k-means, and what do votes mean there?
 
-    `tree` as in :func:`group_pile`: the pile is to be grouped in the same way.
+    `tree` as in :func:`group_pile`: the pile is to be grouped in the same way. Where the `k` groups of the pile differ in size,
+    the classes of these problems are to differ likewise: `sizes`.
     """
     n_known = number_of_classes(labels)
     if n_known < 3:
@@ -63,6 +66,8 @@ def try_on_known(known: Tensor, labels: Tensor, k: int, seed: int, *, tree: bool
         place = torch.argsort(order).to(labels.device)[labels]
         few = _few(place, generator)
         old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
+        if sizes is not None:
+            new &= _like(sizes, place - (n_known - n_probes), new, n_probes, generator)
         truth = place[new] - (n_known - n_probes)
         jobs.append(partial(_problem, known[old], place[old], known[new], truth, n_probes, tree, seed + number))
     for problem, by_plain in side_by_side(jobs) if known.device.type == "cpu" else [job() for job in jobs]:
@@ -100,11 +105,14 @@ def best_groups(
 
     Tried on the known classes or, where these were `trained` on and decide nothing, by the silhouettes, which are returned too.
     """
-    trial = try_on_known(known, labels, k, seed, tree=not trained)
-    groups = group_pile(known, labels, pile, k, plain=trial.plain, tree=not trained, seed=seed)
-    if trial.plain or not trained:
+    groups = group_pile(known, labels, pile, k, tree=not trained, seed=seed)
+    sizes = torch.bincount(groups.labels, minlength=k) if groups.way == "tree" else None
+    trial = try_on_known(known, labels, k, seed, tree=not trained, sizes=sizes)
+    if not trial.plain and not trained:
         return trial, groups, {}
     plain = group_pile(known, labels, pile, k, plain=True, seed=seed)
+    if trial.plain:
+        return trial, plain, {}
     if groups.way == "neighbours" and are_clearer(pile, groups, plain):
         return trial, groups, {}
     apart = how_apart(pile, groups, plain, seed=seed)
@@ -154,6 +162,18 @@ def _clearly_better(first: list[float], second: list[float]) -> bool:
     gain = torch.tensor(first, dtype=torch.float64) - torch.tensor(second, dtype=torch.float64)
     error = gain.std().item() / len(gain) ** 0.5
     return bool(gain.mean().item() > max(WORSE, 2 * error))
+
+
+def _like(sizes: Tensor, classes: Tensor, among: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """bool (n,): of the images of `k` classes (n,), as many as make them differ in size as `sizes` do."""
+    ordered = sizes.sort().values.double().cpu()
+    wanted = ordered[torch.linspace(0, len(sizes) - 1, k).round().long()][torch.randperm(k, generator=generator)]
+    keep = torch.zeros_like(among)
+    for number in range(k):
+        members = (among & (classes == number)).nonzero()[:, 0]
+        count = max(2, round(len(members) * float(wanted[number] / ordered[-1])))
+        keep[members[torch.randperm(len(members), generator=generator).to(members.device)[:count]]] = True
+    return keep
 
 
 def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
