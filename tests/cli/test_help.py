@@ -34,7 +34,7 @@ def test_help_shows_the_flags_that_matter(call: Call) -> None:
     shown = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("  --")]
     for flag in ("--out", "--n-new", "--recipe", "--preset", "--data", "--root", "--seed", "--device", "--json"):
         assert flag in shown
-    assert len(shown) <= 12
+    assert len(shown) <= 13
     assert "--joint.epochs" not in result.stdout
     assert "autonovel discover --help-all shows the other " in result.stdout
     assert "  LABELLED " in result.stdout

@@ -181,6 +181,18 @@ def test_undo_and_redo_are_entries_too(run: Run) -> None:
     assert run.undo().names == {0: "heron"}
 
 
+def test_the_bare_name_of_a_file_does_where_only_one_is_called_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 1, 0])
+    ids = ["pile/a.jpg", "pile/deep/b.jpg", "pile/b.jpg"]
+    run.write_predictions(p._replace(image=image) for p, image in zip(run.predictions, ids, strict=True))
+    run = load(run.path).move("a.jpg", 1).move("deep/b.jpg", 2)
+    assert run.state.group.tolist() == [1, 2, 0]
+    with pytest.raises(InputError, match=r"2 images are called 'b.jpg'; say which: 'pile/deep/b.jpg', 'pile/b.jpg'\."):
+        run.move("b.jpg", 1)
+    with pytest.raises(InputError, match=r"There is no unlabelled image '.jpg'"):
+        run.move(".jpg", 1)
+
+
 def test_two_people_do_not_overwrite_each_other(run: Run) -> None:
     other = load(run.path)
     seen = len(other.edits)

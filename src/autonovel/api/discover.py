@@ -159,7 +159,9 @@ def cluster(images: Any, k: int | str = "auto", *, recipe: str | Recipe | Asked 
 
 def given_of(labelled: Any, unlabelled: Any) -> ImageSet | Input:
     """The images: as they are where they were read before, otherwise opened and listed."""
-    return labelled if isinstance(labelled, ImageSet) and unlabelled is None else open_input(labelled, unlabelled)
+    if isinstance(labelled, ImageSet | Input) and unlabelled is None:
+        return labelled
+    return unlabelled if isinstance(unlabelled, Input) and labelled is None else open_input(labelled, unlabelled)
 
 
 def _free_folders() -> list[Path]:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -19,6 +19,9 @@ from autonovel.settings.recipes import describe_recipes, get_recipe, is_file
 from autonovel.settings.resolve import Asked
 
 T = TypeVar("T")
+
+A_MOMENT = 0.5
+"""Seconds."""
 Preset = Literal["paper", "reference", "fast"]
 BEGAN = time.time()
 """When the command began, but for the start of Python itself."""
@@ -148,7 +151,7 @@ class TwoPiles(Reader):
             raise InputError(
                 f"Give a folder of labelled and one of unlabelled images, or a benchmark ({option('data', 'NAME')})."
             )
-        return self.labelled, self.unlabelled, None
+        return _opened(self.labelled, self.unlabelled), None, None
 
 
 @dataclass(frozen=True)
@@ -166,18 +169,21 @@ class OnePile(Reader):
             return _benchmark(self)
         if self.images is None:
             raise InputError(f"Give a folder or a table of images, or a benchmark ({option('data', 'NAME')}).")
-        return self.images, None
+        return _opened(None, self.images), None
 
 
 def load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
     """``autonovel.api.discover``, and with it torch, and what the work, done in a thread meanwhile, gives.
 
-    Reading a benchmark takes a third of the time that importing torch does, most of it outside of Python.
+    Reading a benchmark takes a third of the time that importing torch does, most of it outside of Python. What is wrong with
+    images or folders is mostly known after a moment: that moment is waited for, so that nobody waits for torch to hear it.
     """
     import autonovel.data.benchmarks.splits  # noqa: F401  (not in the thread: two imports that need each other could meet)
 
     with ThreadPoolExecutor(1) as thread, _without_garbage():
         done = thread.submit(work)
+        with suppress(TimeoutError):
+            done.result(A_MOMENT)
         import autonovel.api.discover as api
 
         return api, done.result()
@@ -195,6 +201,15 @@ def _without_garbage() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _opened(labelled: Any, unlabelled: Any) -> Any:
+    """Images of a person, listed and looked at: what is wrong with them is said before anything else is loaded."""
+    from autonovel.data.reading.inputs import open_input
+
+    given = open_input(labelled, unlabelled)
+    _ = given.survey
+    return given
 
 
 def _benchmark(options: Reader) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from autonovel.base.errors import InputError, option
 from autonovel.cli.common import TwoPiles, load_api_while
@@ -17,6 +17,8 @@ from autonovel.settings.resolve import Asked
 class Discover(TwoPiles):
     """Discover the new classes among unlabelled images. With --from, the clusters that you named in a finished run are known
     classes, its other images are sorted again, and LABELLED stands for a folder or table of further images, if there are any."""
+
+    MATTER: ClassVar[tuple[str, ...]] = ("from_", *TwoPiles.MATTER)
 
     out: Path = Path("runs/discover")
     """The run folder. The same command with the same folder continues where it stopped."""

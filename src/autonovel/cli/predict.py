@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from autonovel.base.errors import InputError, option
 from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+
+if TYPE_CHECKING:
+    from autonovel.answers.table import AnswerTable
+
+ENDINGS = (".csv", ".jsonl", ".parquet")
+FIELDS = ("image", "cluster", "name", "probability", "known", "unlike")
+MOST_PRINTED = 20
+"""Images in the table that is printed."""
 
 
 @dataclass(frozen=True)
@@ -21,24 +32,60 @@ class Predict(Verb):
     """The run folder."""
     images: Positional[str]
     """A folder of images, a file that lists them, or - for a list on standard input, one path a line."""
-    to: Path
-    """The file to write: .csv, .jsonl or .parquet."""
+    to: Path | None = None
+    """The file to write: .csv, .jsonl or .parquet, or - for CSV on standard output. Left out, a table is printed."""
     pile: Literal["new", "mixed"] | None = None
     """Whether the images are of new classes alone or may be of known ones too; what the run decided of its own when left out."""
 
     def do(self) -> None:
         """Sort them."""
+        from autonovel.runs.folder import load
+
+        _ = (run := load(self.run)).summary  # what is wrong with the folder is said before torch is loaded
+        file = None if self.to is None or str(self.to) == "-" else self.to
+        if file is not None and file.suffix.lower() not in ENDINGS:
+            raise InputError(f"{file} has no ending that says how to write it; choose one of {', '.join(ENDINGS)}.")
         from autonovel.answers.further import predict
         from autonovel.machine.progress import make_reporter
-        from autonovel.runs.folder import load
 
         images: Any = self.images
         if images == "-":
             # as bytes: names of files need not be UTF-8, and text has more ends of lines than files have
             images = [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line]
-        found = predict(load(self.run), images, to=self.to, pile=self.pile, reporter=make_reporter())
-        known, new = f"{found.n_known:,} of known classes", f"{len(found) - found.n_known:,} of new ones"
-        say(f"{len(found):,} {'image' if len(found) == 1 else 'images'}: {known}, {new}")
-        if found.n_unlike:
-            say(f"{found.n_unlike:,} of them resemble none of the classes; look at these first (column unlike)")
-        say(f"The classes: {self.to}")
+        answers = predict(run, images, to=file, pile=self.pile, reporter=make_reporter())
+        if file is None and self.to is not None:
+            _print_csv(answers)
+            return
+        if file is None:
+            _print_table(answers)
+        known, new = f"{answers.n_known:,} of known classes", f"{len(answers) - answers.n_known:,} of new ones"
+        say(f"{len(answers):,} {'image' if len(answers) == 1 else 'images'}: {known}, {new}")
+        if answers.n_unlike:
+            say(f"{answers.n_unlike:,} of them resemble none of the classes; look at these first (column unlike)")
+        if file is not None:
+            say(f"The classes: {file}")
+        elif len(answers) > MOST_PRINTED:
+            say(f"The first {MOST_PRINTED} are shown; {option('to', 'FILE.csv')} writes all.")
+
+
+def _print_csv(answers: AnswerTable) -> None:
+    """All answers on standard output, where another program reads them as they are."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(FIELDS)
+    writer.writerows((a.image, a.cluster, a.name, f"{a.probability:.4f}", int(a.known), int(a.unlike)) for a in answers)
+    if sys.stdout.isatty():
+        say(text.getvalue().removesuffix("\n"))
+    else:
+        sys.stdout.write(text.getvalue())
+
+
+def _print_table(answers: AnswerTable) -> None:
+    rows = [("image", "class", "probability", "")]
+    rows += [
+        (a.image, a.name, f"{a.probability:.0%}", "resembles none" if a.unlike else "known" if a.known else "new")
+        for a in answers[:MOST_PRINTED]
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(word.ljust(n) for word, n in zip(row, widths, strict=True)).rstrip())

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import InputError
-from autonovel.data.reading.decode import FORMATS, MOST_PIXELS
+from autonovel.data.reading.decode import MOST_PIXELS, open_image
 from autonovel.data.reading.problems import as_path
 from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
 from autonovel.runs.folder import Folder
@@ -276,12 +276,12 @@ def unit_square(places: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 def _from_file(source: str) -> bytes | None:
     """The image of a file, encoded anew, so that nothing but pixels is ever sent; None if it cannot be read."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
     if not os.path.isfile(source):  # gone, or a device that would never end
         return None
     try:
-        with Image.open(source, formats=FORMATS) as image:
+        with open(source, "rb") as file, open_image(file) as image:
             image.draft("RGB", (LARGE_SIDE, LARGE_SIDE))
             if image.width * image.height > MOST_PIXELS:
                 return None

@@ -169,7 +169,7 @@ class Move(Edit):
 
     DO = "move"
     images: tuple[str | int, ...]
-    """The images, as in the first column of predictions.csv."""
+    """The images, as in the first column of predictions.csv; the bare name of a file does where only one is called so."""
     to: int | str | None
     """Where they belong: the number or name of a cluster, a known class, or "new" for a cluster of their own. A number is always
     that of a cluster; run.move in Python also takes known classes that are called by one."""
@@ -186,7 +186,7 @@ class Move(Edit):
             raise InputError("There are no images to move; give their ids or rows.")
         named = any(isinstance(image, str) for image in self.images)
         row_of = {image: row for row, image in enumerate(ids)} if named else {}
-        rows = sorted({_row(image, row_of, len(ids)) for image in self.images})
+        rows = sorted({_row(image, row_of, ids) for image in self.images})
         if to is None or (to == "new" and to not in state.known and to not in map(state.called, state.marks)):
             return {"do": "move", "rows": rows, "cluster": state.next_number, "new": True}
         if not isinstance(to, str):
@@ -394,12 +394,19 @@ def _ranges(numbers: Sequence[int]) -> str:
     return f"cluster{'s' if len(numbers) > 1 else ''} {text}"
 
 
-def _row(image: str | int, row_of: dict[str, int], count: int) -> int:
-    """The row of an image given by its id or its row."""
+def _row(image: str | int, row_of: dict[str, int], ids: Sequence[str]) -> int:
+    """The row of an image given by its id, by the bare name of its file where only one is called so, or by its row."""
+    count = len(ids)
     if isinstance(image, str):
-        if image not in row_of:
+        if image in row_of:
+            return row_of[image]
+        called = [other for other in ids if other.endswith(f"/{image}")]
+        if not called:
             raise InputError(f"There is no unlabelled image {image!r} in this run; predictions.csv lists them.")
-        return row_of[image]
+        if len(called) > 1:
+            several = ", ".join(map(repr, called[:4])) + (", ..." if len(called) > 4 else "")
+            raise InputError(f"{len(called)} images are called {image!r}; say which: {several}.")
+        return row_of[called[0]]
     row = _whole(image, "The row of an image")
     if not 0 <= row < count:
         raise InputError(f"There is no row {row}; this run has rows 0 to {count - 1}.")

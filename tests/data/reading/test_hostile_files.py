@@ -78,6 +78,20 @@ def test_usable_content(piles, name):
     assert load_images(piles / "labelled", piles / "unlabelled", size=16, channels=1).images.channels == 1
 
 
+def test_heic_is_read_where_its_library_is_and_otherwise_says_how_to_get_it(piles, monkeypatch):
+    start = b"\0\0\0\x18ftypheic\0\0\0\0"
+    (piles / "unlabelled" / "photo.heic").write_bytes(start + b"\0" * 100)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    [problem] = load(piles).problems
+    assert 'needs pillow-heif (pip install pillow-heif, or "autonovel[heic]")' in problem.reason
+    monkeypatch.delitem(sys.modules, "pillow_heif")
+    heif = pytest.importorskip("pillow_heif")
+    heif.from_pillow(picture()).save(piles / "unlabelled" / "photo.heic", quality=90)
+    loaded = load(piles)
+    assert loaded.problems == []
+    assert any(identifier.endswith("photo.heic") for identifier in loaded.images.ids)
+
+
 def test_file_that_cannot_be_opened(piles, monkeypatch):
     target = piles / "unlabelled" / "secret.jpg"
     target.write_bytes(encoded("JPEG"))

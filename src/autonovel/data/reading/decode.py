@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
     from autonovel.data.images import Pixels
 
-for _kind in ("Jpeg", "Mpo", "Png", "WebP", "Bmp", "Tiff", "Gif"):
-    importlib.import_module(f"PIL.{_kind}ImagePlugin")
+for _kind in ("Jpeg", "Mpo", "Png", "WebP", "Bmp", "Tiff", "Gif", "Avif"):
+    with suppress(ImportError):  # a Pillow of before 11.3 knows no AVIF
+        importlib.import_module(f"PIL.{_kind}ImagePlugin")
 
-FORMATS = tuple(name for name in ("JPEG", "MPO", "PNG", "WEBP", "BMP", "TIFF", "GIF") if name in Image.OPEN)
+FORMATS = tuple(name for name in ("JPEG", "MPO", "PNG", "WEBP", "BMP", "TIFF", "GIF", "AVIF") if name in Image.OPEN)
 """The formats that are read, whatever the file's name says. Those that start other programs, such as EPS, are not."""
 
 MOST_BYTES = 256 * 2**20
@@ -32,7 +34,6 @@ MOST_ASPECT = 20.0
 CROPPED_ASPECT = 2.0
 
 _NOT_READ = {
-    "a HEIC or AVIF image": (b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftypavif"),
     "a PDF document": (b"%PDF",),
     "a PostScript drawing": (b"%!PS",),
     "an SVG drawing": (b"<svg",),
@@ -42,6 +43,9 @@ _NOT_READ = {
     "a JPEG XL image": (b"\x00\x00\x00\x0cJXL ", b"\xff\x0a"),
 }
 """The first bytes of formats that people take for images and that are not read, so that the reason can name them."""
+
+_HEIC = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypmif1", b"ftypmsf1")
+"""What telephones write; read where pillow-heif is installed."""
 
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 _ORIENTATION_TAG = 0x0112
@@ -106,7 +110,7 @@ def decode_square(content: bytes, form: Form) -> Image.Image:
     """
     if not content:
         raise UnusableImageError("empty file")
-    image = _open(io.BytesIO(content))
+    image = open_image(io.BytesIO(content))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -126,7 +130,7 @@ def decode_square(content: bytes, form: Form) -> Image.Image:
 
 def peek(file: BinaryIO) -> Header:
     """Size and colour of the image in this file, without decoding it; raises UnusableImageError with the reason."""
-    image = _open(file)
+    image = open_image(file)
     grey = image.mode in _GREY_MODES or image.mode.startswith("I;16")
     return Header(image.width, image.height, grey)
 
@@ -235,12 +239,16 @@ def _from_bytes(pixels: Pixels) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
 
 
-def _open(file: BinaryIO) -> ImageFile.ImageFile:
+def open_image(file: BinaryIO) -> ImageFile.ImageFile:
     """The image in this file with only its header read; refused if its shape alone makes it unusable."""
+    start = file.read(12)
+    file.seek(0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(file, formats=FORMATS)
+            image = Image.open(file, formats=_heic_format() if start[4:].startswith(_HEIC) else FORMATS)
+    except UnusableImageError:
+        raise
     except UnidentifiedImageError:
         file.seek(0)
         raise UnusableImageError(_kind_not_read(file.read(256))) from None
@@ -248,6 +256,17 @@ def _open(file: BinaryIO) -> ImageFile.ImageFile:
         raise UnusableImageError(_reason(error)) from None
     _check_shape(image)
     return image
+
+
+def _heic_format() -> tuple[str]:
+    try:
+        import pillow_heif
+    except ImportError:
+        raise UnusableImageError(
+            'a HEIC image, which needs pillow-heif (pip install pillow-heif, or "autonovel[heic]")'
+        ) from None
+    pillow_heif.register_heif_opener()
+    return ("HEIF",)
 
 
 def _kind_not_read(start: bytes) -> str:
