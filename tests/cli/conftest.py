@@ -1,4 +1,3 @@
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -6,6 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from autonovel.cli.main import main
+from tests.runs.made import make_run
 from tests.small_data import write_small_cifar10
 
 
@@ -40,4 +40,10 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     """A finished run that a test may change."""
-    return Path(shutil.copytree(Path(__file__).parent.parent / "runs" / "fixtures" / "format1", tmp_path / "run"))
+    groups = [0] * 9 + [1] * 8 + [2] * 7 + [3] * 6 + [4] * 5
+    run = make_run(tmp_path / "run", groups, n_new=5)
+    sizes = [groups.count(number) for number in range(5)]
+    run.write_json(
+        "summary.json", {**run.summary, "cluster_sizes": sizes, "acc_new": 0.9, "images": {"unlabelled": 35}}
+    )
+    return run.path

@@ -84,7 +84,6 @@ def test_a_recipe_comes_from_a_file_with_its_preset(call: Call) -> None:
         ("--search pretrain.method=rotatoin", "is 'rotatoin' (did you mean rotation?); give none, rotation"),
         ("--search joint.milestones=3,4", "cannot be compared; compare a field of one value."),
         ("--search joint.top-k=1 --splits 0", "--splits is 0; it must be at least 1"),
-        ("--search joint.top-k=1", "--joint.top-k belongs to --joint.objective pairs; this run has auto."),
         ("--search joint.lr=1", "There is no file or folder 'nowhere'"),
         ("--search top_k", "--search is 'top_k'; give any number of FIELD=V1,V2,..."),
         ("--search joint.top-k=", "--search is 'joint.top-k='; give any number of FIELD=V1,V2,..."),

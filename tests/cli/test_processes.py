@@ -116,7 +116,21 @@ def test_the_same_command_again_does_nothing_and_prints_the_result(cifar: Path, 
 
 
 def test_a_benchmark_with_labels_is_clustered_without_them(cifar: Path, tmp_path: Path, call: Call) -> None:
-    words = ["cluster", "--data", "cifar10", "--root", cifar, "--unverified", "--k", "true", "--joint.epochs", 1, *TINY]
+    words = [
+        "cluster",
+        "--recipe",
+        "cifar10",
+        "--data",
+        "cifar10",
+        "--root",
+        cifar,
+        "--unverified",
+        "--k",
+        "true",
+        "--joint.epochs",
+        1,
+        *TINY,
+    ]
     result = call(*words, "--out", tmp_path / "run", "--json")
     assert result.returncode == 0, result.stderr
 

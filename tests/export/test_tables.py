@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from autonovel.api.run import Run, load
+from autonovel.api.run import Run
 from autonovel.base.errors import InputError
 from autonovel.export import export
 from tests.export.conftest import edit
-from tests.runs.made import FORMAT_1, make_run
+from tests.runs.made import make_run
 
 HEADER = ["image", "source", "path", "class", "cluster", "probability", "known", "unlike"]
 
@@ -80,15 +80,6 @@ def test_a_file_that_is_there_is_replaced_only_on_demand(run: Run, tmp_path: Pat
     assert file.read_bytes() == before
     export(run, file, format="csv", overwrite=True)
     assert "egret" in {row["class"] for row in read(file)}
-
-
-def test_runs_of_the_first_format(tmp_path: Path) -> None:
-    run = load(FORMAT_1)
-    rows = read(export(run, tmp_path / "a.csv", format="csv"))
-    assert [row["class"] for row in rows] == [p.name for p in run.predictions]
-    with pytest.raises(InputError, match="does not list its labelled images"):
-        export(run, tmp_path / "b.csv", format="csv", all=True)
-    assert not (tmp_path / "b.csv").exists()
 
 
 def test_a_run_without_images(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from autonovel.api.run import Run, load
 from autonovel.data.images import ImageSet, Source
 from autonovel.data.reading.workers import fingerprint
 from autonovel.runs.answers import Answer, ImageRecord
+from autonovel.runs.files import FORMAT
 from autonovel.runs.geometry import reduced
 from autonovel.settings.recipes import get_recipe, with_fields
 
@@ -89,7 +90,7 @@ def start_run(path: Path, known: list[str], n_new: int, seed: int) -> Run:
     run.write_json(
         "config.json",
         {
-            "format": 2,
+            "format": FORMAT,
             "run": {"recipe": {"name": "digits"}, "n_new": n_new, "seed": seed, "data": data},
             "versions": {"autonovel": "0", "torch": "2"},
         },

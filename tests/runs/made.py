@@ -6,8 +6,8 @@ import numpy as np
 
 from autonovel.api.run import Run, load
 from autonovel.runs.answers import Answer, ImageRecord
+from autonovel.runs.files import FORMAT
 
-FORMAT_1 = Path(__file__).parent / "fixtures" / "format1"
 KNOWN = ("cat", "dog")
 SUMMARY = {
     "images": {"labelled": 4, "unlabelled": 8},
@@ -31,7 +31,7 @@ def make_run(
     chance = np.random.default_rng(0)
     total = labelled + len(groups)
     data = {"images": total, "shape": [8, 8, 1], "class_names": list(known)}
-    run.write_json("config.json", {"format": 2, "run": {"seed": 0, "recipe": {}, "data": data}})
+    run.write_json("config.json", {"format": FORMAT, "run": {"seed": 0, "recipe": {}, "data": data}})
     labels = [known[i % len(known)] if known else None for i in range(labelled)] + [None] * len(groups)
     run.write_images(ImageRecord(f"{i}.png", f"/photos/{i}.png", f"{i}.png", label) for i, label in enumerate(labels))
     run.write_predictions(

@@ -16,6 +16,7 @@ from autonovel.report.html import write_report
 from autonovel.report.plots import draw_clusters
 from autonovel.report.session import Session
 from autonovel.runs import checksums
+from autonovel.runs.files import FORMAT
 from tests.report.made import digits_run
 
 
@@ -111,10 +112,9 @@ def test_a_summary_that_says_no_number_is_named(whole: Path, tmp_path: Path, con
     assert all("summary.json is damaged" in sentence for sentence in said), said
 
 
-@pytest.mark.parametrize(
-    "content", [b'{"run": {}}', b'{"run": {"data": null}}', b'{"run": {"data": {"class_names": 3}}}']
-)
-def test_a_config_that_names_no_classes_is_named(whole: Path, tmp_path: Path, content: bytes) -> None:
-    said = refusals(whole, tmp_path, "config.json", content)
-    assert said
-    assert all("config.json is damaged" in sentence for sentence in said), said
+@pytest.mark.parametrize("said", ["{}", '{"data": null}', '{"data": {"class_names": 3}}'])
+def test_a_config_that_names_no_classes_is_named(whole: Path, tmp_path: Path, said: str) -> None:
+    content = f'{{"format": {FORMAT}, "run": {said}}}'.encode()
+    said_of_it = refusals(whole, tmp_path, "config.json", content)
+    assert said_of_it
+    assert all("config.json is damaged" in sentence for sentence in said_of_it), said_of_it
