@@ -150,12 +150,42 @@ def firmest(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if id(row) in kept or "acc_new" not in row or "curve" in row]
 
 
+def problems_table(rows: Sequence[Row]) -> str:
+    """Known classes taken for new ones: mean and, in brackets, the worst over the draws of each kind."""
+
+    def shown(
+        values: Sequence[float], digits: int = 1, scale: float = 100, *, worst: Callable[..., float] = max
+    ) -> str:
+        if not values:
+            return "–"
+        return f"{scale * statistics.fmean(values):.{digits}f} ({scale * worst(values):.{digits}f})"
+
+    kinds: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row["source"], row["kind"], row["features"], row["commit"]), []).append(row)
+    ways = list(dict.fromkeys(way for row in rows for way in row["acc"]))
+    lines = []
+    for (source, kind, features, commit), group in kinds.items():
+        counted = [row for row in group if "counted" in row]
+        off = [abs(row["counted"] - row["n_true"]) / row["n_true"] for row in counted]
+        ranges = [(row["interval"], row["n_true"]) for row in counted if row["interval"]]
+        held = f"{sum(low <= true <= high for (low, high), true in ranges)} of {len(ranges)}"
+        accuracies = [shown([row["acc"][way] for row in group if way in row["acc"]], worst=min) for way in ways]
+        sure = shown([row["calibration_error"] for row in group], 3, 1)
+        took = shown([row["seconds"]["counted"] for row in counted], 1, 1)
+        figures = [*accuracies, shown(off, 0), held, str(len(group) - len(counted)), sure, took]
+        lines.append([f"{source} {kind}", str(len(group)), *figures, f"{features}, {commit}"])
+    number = ["number off by, %", "interval holds", "refused"]
+    return table(["kind", "draws", *ways, *number, "calibration error", "seconds", "of"], lines)
+
+
 def whole_file(rows: Sequence[Row]) -> str:
     """What one file holds; of runs that several versions made, the one with most seeds."""
     everything, rows = rows, firmest(rows)
     kinds: list[tuple[Callable[[Row], bool], Callable[[list[Row]], str]]] = [
         (lambda row: "acc_new" in row, runs_table),
         (lambda row: "estimates" in row, estimates_table),
+        (lambda row: isinstance(row.get("acc"), dict) and "kind" in row, problems_table),
     ]
     chosen = [([row for row in rows if belongs(row)], show) for belongs, show in kinds]
     parts = [show(own) for own, show in chosen if own]

@@ -15,7 +15,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from compare import commit
-from pages import Row, spread, table
+from pages import Row, problems_table
 from tasks import Pile, changed, read
 from torch import Tensor
 
@@ -169,31 +169,6 @@ def problem(pile: Pile, seed: int) -> Row:
     return row
 
 
-def by_kind(rows: Sequence[Row]) -> str:
-    """Mean and worst over the draws of each kind."""
-    kinds: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        kinds.setdefault((row["source"], row["kind"]), []).append(row)
-    ways = [*WAYS, "semi-supervised", "autonovel", "counted"]
-    lines = []
-    for (source, kind), group in kinds.items():
-        line = [f"{source} {kind}", str(len(group))]
-        for way in ways:
-            acc = [row["acc"][way] for row in group if way in row["acc"]]
-            line.append(f"{100 * np.mean(acc):.1f} ({100 * min(acc):.1f})" if acc else "–")
-        counted = [row for row in group if "counted" in row]
-        off = [abs(row["counted"] - row["n_true"]) / row["n_true"] for row in counted]
-        line.append(f"{100 * np.mean(off):.0f} ({100 * max(off):.0f})" if off else "–")
-        ranges = [(row["interval"], row["n_true"]) for row in counted if row["interval"]]
-        line.append(f"{sum(low <= true <= high for (low, high), true in ranges)} of {len(ranges)}")
-        line.append(str(len(group) - len(counted)))
-        errors = [row["calibration_error"] for row in group]
-        line.append(f"{np.mean(errors):.3f} ({max(errors):.3f})")
-        lines.append([*line, spread([row["seconds"].get("counted", 0.0) for row in group], 1, 1)])
-    head = ["kind", "draws", *ways, "number off by, %", "interval holds", "refused", "calibration error", "seconds"]
-    return table(head, lines)
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
@@ -230,7 +205,7 @@ def main(arguments: list[str] | None = None) -> None:
                     with args.results.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(rows[-1]) + "\n")
     if rows:
-        print(by_kind(rows))
+        print(problems_table(rows))
     if failed or not rows:
         sys.exit(
             f"{failed} problems failed; what went wrong stands above." if failed else "No source has enough classes."

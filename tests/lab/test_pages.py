@@ -68,6 +68,25 @@ def test_errors_of_an_estimate_are_counted_by_hand() -> None:
     assert "| `tree` | 3 | 1.67 | 1 of 2 |" in pages.estimates_table(rows)
 
 
+def test_problems_are_a_line_for_each_kind_with_mean_and_worst() -> None:
+    common = {
+        "source": "birds",
+        "kind": "even",
+        "features": "x",
+        "commit": "abc",
+        "n_true": 10,
+        "calibration_error": 0.02,
+    }
+    found = [(0.9, 8, [6, 9]), (0.7, 10, [9, 12])]
+    rows = [
+        common | {"acc": {"k-means": 0.5, "autonovel": a}, "counted": n, "interval": i, "seconds": {"counted": 2.0}}
+        for a, n, i in found
+    ]
+    rows.append(common | {"acc": {"k-means": 0.2, "autonovel": 0.8}, "seconds": {}})
+    line = "| birds even | 3 | 40.0 (20.0) | 80.0 (70.0) | 10 (20) | 1 of 2 | 1 | 0.020 (0.020) | 2.0 (2.0) | x, abc |"
+    assert pages.whole_file(rows).splitlines()[-1] == line
+
+
 def test_rows_that_share_their_conditions_share_a_line() -> None:
     rows = [{"recipe": "best", "note": "shared", "commit": "abc", "run": f"run-{letter}"} for letter in "abcd"]
     assert pages.notes(rows) == "- 4 rows, abc: shared"
