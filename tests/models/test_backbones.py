@@ -148,7 +148,7 @@ def write_run(folder: Path, model: Model, channels: int = 3, size: int = 16) -> 
     net.set_statistics([images])
     save_file(net.state_dict(), folder / "joint.safetensors")
     recipe = asdict(Recipe(name="mine", model=model))
-    config = {"format": 2, "run": {"recipe": recipe, "data": {"shape": [size, size, channels]}}}
+    config = {"format": 3, "run": {"recipe": recipe, "data": {"shape": [size, size, channels]}}}
     (folder / "config.json").write_text(json.dumps(config))
     return net
 

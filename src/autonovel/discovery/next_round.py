@@ -120,10 +120,6 @@ def _images(count: int, one: str = "is", several: str = "are") -> str:
 
 def _take(run: Run) -> _Taken:
     state, rows = run.state, run.unlabelled
-    if len(rows) != len(state.group):  # folders of format 1 have no list of images
-        raise InputError(
-            f"The run in {run.path} does not say which images it had, so no other run can continue from it; run it again."
-        )
     labels = [record.label for record in run.images]
     keep = np.ones(len(labels), dtype=bool)
     merged, promoted, named, dropped = _merged(run), list[tuple[str, int]](), list[str](), 0

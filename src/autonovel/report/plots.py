@@ -114,7 +114,7 @@ def draw_estimate(run: Folder) -> Path:
             axis.axvline(found["second"], color="C3", linestyle=":", label=f"second peak: {found['second']}")
         axis.set_ylabel({"height": "height of the tree", "accuracy": "accuracy on probe classes"}.get(name, name))
     axes[0, 0].legend(fontsize=8)
-    known = found.get("known", True)  # folders of earlier versions do not say
+    known = found.get("known", True)
     axes[-1, 0].set_xlabel(f"number of {kind_found(known)}")
     between = "" if found["interval"] is None else ", between {} and {}".format(*found["interval"])
     axes[0, 0].set_title(f"{found['n_new']} {kind_found(known, found['n_new'])}{between}", fontsize=10)

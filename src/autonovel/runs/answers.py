@@ -64,7 +64,7 @@ class MachineAnswers:
         images: ids.
         group: (n,) number of the cluster; -1 for the first known class, -2 for the second, ...
         probability: (n,).
-        names: cluster -> its name, where it is not the usual one (folders of format 1 keep a person's names here).
+        names: cluster -> its name, where it is not the usual one.
     """
 
     known: tuple[str, ...]
@@ -124,7 +124,7 @@ def write_predictions(run: RunFiles, answers: Iterable[Answer]) -> None:
 
 
 def read_images(run: RunFiles) -> list[ImageRecord]:
-    """Read images.csv; folders of format 1 have none."""
+    """Read images.csv; none where it is not there yet."""
     if not run.has("images.csv"):
         return []
     columns = run.read_columns("images.csv", IMAGE_FIELDS)

@@ -100,7 +100,7 @@ class Folder(RunFiles, Verbs):
 
     @property
     def images(self) -> list[ImageRecord]:
-        """All images, labelled or not, in the order of the input; empty in folders of format 1."""
+        """All images, labelled or not, in the order of the input."""
         return self._keep("images", "images.csv", lambda: answers.read_images(self))
 
     @property
