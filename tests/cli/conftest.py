@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import pytest
 
-import autonovel as an
 from autonovel.cli.main import main
 from tests.runs.made import make_run
 from tests.small_data import write_small_cifar10
@@ -38,21 +37,8 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_cifar10(tmp_path_factory.mktemp("cifar"), per_class=20)
 
 
-@pytest.fixture(scope="session")
-def sorted_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run on digits, of a second or two."""
-    images, truth = an.load_benchmark("digits", None)
-    short = {"model.networks": 1, "joint.epochs": 2, "joint.regroups": 0}
-    out = tmp_path_factory.mktemp("digits") / "run"
-    an.discover(
-        images, out=out, recipe="digits", preset="fast", settings=short, n_new=5, truth=truth, device="cpu", report=False,
-        verbose=False,
-    )  # fmt: skip
-    return out
-
-
 @pytest.fixture
-def finished(sorted_digits: Path, tmp_path: Path) -> Path:
+def finished(tmp_path: Path) -> Path:
     """A finished run that a test may change."""
     groups = [0] * 9 + [1] * 8 + [2] * 7 + [3] * 6 + [4] * 5
     run = make_run(tmp_path / "run", groups, n_new=5)

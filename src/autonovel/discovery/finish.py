@@ -90,7 +90,7 @@ def write_estimate(run: Run, estimate: ClassEstimate, seconds: float) -> None:
 def read_estimate(run: Run) -> tuple[ClassEstimate, float]:
     """What estimate.json holds: the estimate, and how many seconds it took."""
     found = run.read_json("estimate.json")
-    seconds = float(found.pop("seconds"))
+    seconds = float(found.pop("seconds", 0.0))
     return ClassEstimate(**found), seconds
 
 
