@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
-from problems import semi_supervised
+from problems import main, semi_supervised
 
 from tests.lab.conftest import Script
 
@@ -24,16 +25,14 @@ def test_labelled_points_stay_with_their_class_and_new_ones_are_found() -> None:
     assert sorted(groups[:, 0].tolist()) == [3, 4, 5, 6, 7]
 
 
-def test_a_table_by_kind_of_problem(script: Script, tmp_path: Path) -> None:
+def test_a_table_by_kind_of_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "few.npz", features=POINTS, labels=LABELS, known=np.ones(120, bool))
-    done = script(
-        "problems.py", tmp_path / "few.npz", "--draws", 2, "--results", tmp_path / "rows.jsonl", "--kinds", "few known", "many"
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    words = [str(tmp_path / "few.npz"), "--draws", "2", "--results", str(tmp_path / "rows.jsonl")]
+    main([*words, "--kinds", "few known", "many"])
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [(row["kind"], row["n_known"], row["n_true"]) for row in rows] == [("few known", 3, 5)] * 2
     assert all(row["acc"]["k-means"] == 1 for row in rows)
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("| few few known | 2 |")]
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| few few known | 2 |")]
     worst = min(row["acc"]["autonovel"] for row in rows)
     assert f"({100 * worst:.1f})" in line
 
