@@ -61,7 +61,9 @@ class Predict(Verb):
         known, new = f"{answers.n_known:,} of known classes", f"{len(answers) - answers.n_known:,} of new ones"
         say(f"{len(answers):,} {'image' if len(answers) == 1 else 'images'}: {known}, {new}")
         if answers.n_unlike:
-            say(f"{answers.n_unlike:,} of them resemble none of the classes; look at these first (column unlike)")
+            several = f"{answers.n_unlike:,} of them resemble", "these"
+            many, them = ("One of them resembles", "it") if answers.n_unlike == 1 else several
+            say(f"{many} none of the classes; look at {them} first (column unlike)")
         if file is not None:
             say(f"The classes: {file}")
         elif len(answers) > MOST_PRINTED:
