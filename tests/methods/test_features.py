@@ -1,5 +1,6 @@
 """The method 'features': groups in the space that the known classes teach, on a network that is not trained."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import autonovel as an
 from autonovel.answers import census, space
 from autonovel.answers.network import restore
 from autonovel.api.run import Run
+from autonovel.cli.results import _number
 from autonovel.data.images import ImageSet, Truth
 from autonovel.discovery import run_stages
 from autonovel.discovery.finish import read_estimate
@@ -112,6 +114,22 @@ def test_a_pile_is_looked_at_once(
     assert len(sentences) <= 1
     assert n_new != "auto" or sentences == [text for text in told.messages if text.startswith("estimate")]
     assert run.summary["n_new"] == 2
+
+
+@needs_weights
+def test_regrouping_is_what_discovering_another_number_is(folder: Path, run: Run, tmp_path: Path) -> None:
+    copy = an.load(shutil.copytree(run.path, tmp_path / "copy"))
+    other = an.discover(
+        folder / "known", folder / "pile", out=tmp_path / "other", n_new=3, recipe=recipe(), device="cpu",
+        cache=folder / "cache", report=False,
+    )  # fmt: skip
+    assert cluster_accuracy(copy.regroup(3).state.group, other.machine.group) == 1
+    assert np.array_equal(copy.regroup(NEW).state.group, run.machine.group)
+    copy.write_json("summary.json", copy.summary | {"n_new_estimated": 2})
+    assert list(_number(copy)) == ["The number of new classes was estimated: 2"]
+    assert list(_number(copy.regroup(3))) == [
+        "The number of new classes was estimated: 2; since it was changed there are 3"
+    ]
 
 
 @needs_weights

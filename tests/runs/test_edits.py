@@ -205,6 +205,23 @@ def test_two_people_do_not_overwrite_each_other(run: Run) -> None:
     assert sizes(run) == {0: 5, 2: 3, -1: 1, -2: 1}
 
 
+def test_regrouping_into_the_run_s_own_number_changes_nothing(tmp_path: Path) -> None:
+    groups = [0] * 4 + [1] * 3 + [3] * 5 + [-1] * 2  # 2 is empty; the features of a cluster are given to no other
+    run = make_run(tmp_path / "run", [groups[i] for i in np.random.default_rng(0).permutation(14)], n_new=4)
+    run.write_features("features.npy", np.random.default_rng(1).normal(size=(14, 6)).astype(np.float32))
+    run.name(1, "heron")
+    before = run.state
+    for k in (4, 3):
+        run.regroup(k)
+        assert np.array_equal(run.state.group, before.group)
+        assert {n: c.name for n, c in enumerate(run.clusters) if len(c.members)} == {
+            n: c.name for n, c in enumerate(run.clusters) if len(c.members)
+        }
+    assert run.names == {1: "heron"}
+    run.merge(0, 1).regroup(3)  # also where clusters were put together meanwhile
+    assert sorted(map(len, run.state.members.values())) == sorted(map(len, before.members.values()))
+
+
 def test_regroup(tmp_path: Path) -> None:
     groups = [0] * 40 + [1] * 30 + [2] * 20 + [3] * 10 + [-1] * 5
     run = make_run(tmp_path / "run", groups, n_new=4)

@@ -81,7 +81,7 @@ import autonovel as an
 run = an.load(sys.argv[1])
 run.labels, run.predictions, run.images, run.clusters, run.typicality, run.neighbours(0), run.metrics, run.unlike
 run.thumbnails.image(0)
-run.name(0, "heron").merge(0, 1).split(0, 2).move([0], "cat").mark(2, "dog").regroup(2).undo().redo()
+run.name(0, "heron").merge(0, 1).split(0, 2).move([0], "cat").mark(2, "dog").undo().redo()
 run.map, run.show()
 heavy = {"torch", "autonovel.training.engine", "autonovel.methods", "autonovel.machine.processes"} & set(sys.modules)
 assert not heavy, heavy

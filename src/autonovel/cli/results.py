@@ -127,7 +127,9 @@ def _number(run: Any) -> Iterator[str]:
     estimated, interval = (run.summary.get(name) for name in ("n_new_estimated", "n_new_interval"))
     if estimated:
         between = f", between {interval[0]} and {interval[1]}" if interval else ""
-        yield f"The number of {run.kind_found()} was estimated: {estimated}{between}"
+        now = sum(cluster.kind == "new" for cluster in run.clusters)
+        changed = f"; since it was changed there are {now}" if now != run.summary["n_new"] else ""
+        yield f"The number of {run.kind_found()} was estimated: {estimated}{between}{changed}"
     n, groups = run.summary.get("n_new_by_heads"), run.suggested
     if groups:
         first, *others = [listed(sorted(group)) for group in groups]

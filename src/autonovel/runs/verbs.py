@@ -140,7 +140,7 @@ class Split(Edit):
         """The images that leave the cluster, by the number of their new one."""
         import numpy as np
 
-        from autonovel.runs.tree import divide
+        from autonovel.runs.dividing import divide
 
         number = cluster_of(state, self.cluster)
         members = np.flatnonzero(state.group == number)
@@ -243,8 +243,9 @@ class Mark(Edit):
 
 @dataclass(frozen=True)
 class Regroup(Edit):
-    """Sort the images of a run into another number of classes: in seconds, without training again. Images that were moved stay
-    with the cluster they were put into, and a cluster that stays mostly the same keeps its number and name."""
+    """Sort the images of a run into another number of classes, without training again: the features that were kept are grouped
+    as a discovery groups them. Images that were moved stay with the cluster they were put into, and a cluster that stays mostly
+    the same keeps its number and name."""
 
     DO = "regroup"
     n_new: int = field(metadata=FLAG)
@@ -254,15 +255,13 @@ class Regroup(Edit):
         """The cluster of each image of a new class, -1 for the others."""
         import numpy as np
 
-        from autonovel.runs.regrouping import same_clusters, with_moved
-        from autonovel.runs.tree import divide_by_tree
+        from autonovel.runs.regrouping import group_anew, same_clusters, with_moved
 
         new = [number for number, mark in state.marks.items() if mark.kind == "new"]
         rows = np.flatnonzero(np.isin(state.group, new))
         parts = count_of(self.n_new, "clusters", 1, len(rows), f"there are {len(rows)} images in new classes")
-        before, features = state.group[rows], run.features
-        part_of = divide_by_tree(features[rows] if len(rows) < len(state.group) else features, parts)
-        part_of = with_moved(before, part_of, state.moved[rows])
+        before = state.group[rows]
+        part_of = with_moved(before, group_anew(run, rows, parts), state.moved[rows])
         kept = same_clusters(before, part_of)
         taken = {*kept.values(), *(number for number in state.marks if number not in new)}
         free = (number for number in range(len(taken) + parts) if number not in taken)
