@@ -266,12 +266,22 @@ def cli_page() -> str:
         if own:
             parts.append(table(["", "what", "default"], (flag_row(flag) for flag in sorted(own, key=placed_first))))
         if others:
-            parts.append("And " + ", ".join(map(named, others)) + ".")
+            parts.append(taken(others, [flag for flag in shared.values() if not flag.positional]))
     return "\n\n".join(parts) + "\n"
 
 
 ALIKE_DEFAULTS = ("`paper`", "`0`", "`auto`", "`data`")
 """Said once, at the top."""
+
+
+def taken(others: Sequence[Flag], shared: Sequence[Flag]) -> str:
+    """The flags that a command takes beside its own: by name or, where they are most of the shared ones, what is missing."""
+    missing = [flag for flag in shared if flag.name not in {other.name for other in others}]
+    if len(missing) > len(others):
+        return "And " + ", ".join(map(named, others)) + "."
+    but = f" but {', '.join(f'`{flag.name}`' for flag in missing)}" if missing else ""
+    here = ", ".join(named(flag) for flag in others if "(" in named(flag))
+    return f"And all of the flags above{but}" + (f"; {here}." if here else ".")
 
 
 def named(flag: Flag) -> str:
@@ -391,7 +401,11 @@ def members_of(path: str, members: Mapping[str, type], base: type) -> Iterable[s
         parent = kind.__mro__[1]
         alike = f" As `{names[parent]}`." if parent in names else ""
         yield f"### `--{path} {name}`"
-        yield " ".join((inspect.getdoc(kind) or "").split()) + alike + own_schedule(kind, parent if alike else base)
+        yield (
+            " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
+            + alike
+            + own_schedule(kind, parent if alike else base)
+        )
         new = [field for field in own_fields(kind) if field not in {*own_fields(parent), *own_fields(Training)}]
         if new:
             yield rows_of(kind, f"{path.partition('.')[0]}.", new)
