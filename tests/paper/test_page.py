@@ -5,12 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import autonovel as an
+from autonovel.data.images import ImageSet, Truth
 from autonovel.paper.earlier import EARLIER
 from autonovel.paper.measured import Results, read
 from autonovel.paper.rendering import Page, whole_page
 from autonovel.paper.tables import CURVES, TABLES
+from autonovel.settings.recipes import get_recipe, with_fields
+from tests.small_data import class_images
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +58,25 @@ def test_pictures_are_drawn_of_what_there_is(tmp_path):
     done = reproduce("figure-k", "ablation", "--show", "png", "--to", tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ablation.png", "figure-k.png"]
+
+
+def test_figures_are_drawn_of_any_run(tmp_path):
+    classes = np.tile(np.arange(4), 12)
+    images = ImageSet.from_arrays(class_images(classes, 16, n_classes=4), np.where(classes < 2, classes, -1))
+    tiny = {
+        "model.backbone": "small",
+        "model.width": 2,
+        "pretrain.method": "none",
+        "supervised.epochs": 1,
+        "joint.epochs": 2,
+    }
+    recipe = with_fields(get_recipe("cifar10", "fast"), tiny)
+    truth = Truth(classes, tuple("abcd"))
+    an.discover(images, n_new=2, truth=truth, recipe=recipe, out=tmp_path / "run", device="cpu", report=False)
+    done = reproduce("--run", tmp_path / "run", "--to", tmp_path / "figures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["confusion.png", "losses.png", "tsne.png"]
+    assert reproduce("--run", tmp_path / "nothing").returncode == 2
 
 
 def test_a_list_has_a_command_for_every_run():

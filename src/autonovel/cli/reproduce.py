@@ -62,6 +62,8 @@ class Reproduce(Verb):
     """Measure nothing, only show what there is."""
     to: Path | None = None
     """Write that to a file instead."""
+    run: Path | None = None
+    """Draw the figures of this run instead, whatever made it: losses, a map of its images, its confusion if it was scored."""
     check: bool = False
     """Make the smallest run once more in a folder of its own: the same bits on this machine, or it is said what differs."""
     try_: tuple[Axis, ...] = ()
@@ -87,6 +89,9 @@ class Reproduce(Verb):
             if value is not None and value < least:
                 raise InputError(f"{option(flag)} is {value}; it must be at least {least}.")
         check_device_name(self.device)
+        if self.run is not None:
+            self._draw_run(self.run)
+            return
         pictures = [name for name in self.names if name in PICTURES]
         names = [name for name in self.names if name not in PICTURES]
         tables = find_tables(names) if names or not pictures else []
@@ -104,6 +109,15 @@ class Reproduce(Verb):
             self._show(tables, pictures)
         else:
             self._measure(tables, jobs, pictures)
+
+    def _draw_run(self, run: Path) -> None:
+        from autonovel.paper.drawing import draw_run
+        from autonovel.runs.folder import Folder
+
+        found = Folder.open(run)
+        if not found.finished:
+            raise InputError(f"The run in {run} is not finished; the command that began it continues it.")
+        say("\n".join(map(str, draw_run(found, self.to or run / "figures"))))
 
     def page(self) -> Page:
         """What there is."""

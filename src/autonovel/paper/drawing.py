@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from autonovel.paper.cells import Table
 from autonovel.paper.rendering import Page
 from autonovel.paper.tables import PICTURES
+from autonovel.runs.folder import Folder
 
 POINTS = 5000
 """Images of a t-SNE, the same ones in every panel."""
@@ -141,6 +142,32 @@ def draw_curves(curves: Mapping[str, Mapping[str, Sequence[float]]], epochs: Seq
         axes.set(xlabel="epochs of joint training", title=quantity, ylim=(0, 1))
     axes.legend(fontsize=7)
     return save(figure, file)
+
+
+def draw_run(run: Folder, folder: Path) -> list[Path]:
+    """The figures of any finished run: its losses, a map of its images by class and cluster, its confusion if it was scored."""
+    stages = list(dict.fromkeys(entry["stage"] for entry in run.metrics))
+    drawn = []
+    if stages:
+        figure = Figure(figsize=(4.5 * len(stages), 4), layout="constrained")
+        for axes, stage in zip(figure.subplots(1, len(stages), squeeze=False)[0], stages, strict=True):
+            entries = [entry for entry in run.metrics if entry["stage"] == stage]
+            for loss in entries[-1]["losses"]:
+                axes.plot([float(np.mean(entry["losses"][loss])) for entry in entries], label=loss)
+            axes.set(title=stage, xlabel="epochs", ylabel="loss")
+            axes.legend()
+        drawn.append(save(figure, folder / "losses.png"))
+    group = run.machine.group  # of the unlabelled images, a known class below zero
+    classes: list[str] = run.config["run"]["data"]["class_names"]
+    names = [*classes, *(f"new {c}" for c in range(int(group.max(initial=-1)) + 1))]
+    known = [classes.index(record.label) for record in run.images if record.label is not None]
+    places = np.array([*known, *np.where(group >= 0, len(classes) + group, -1 - group)])
+    both = np.concatenate([np.load(run.path / name) for name in ("features-labelled.npy", "features.npy")])
+    some = np.random.default_rng(0).permutation(len(places))[:POINTS]
+    drawn.append(draw_maps({"labelled and new": (both[some], places[some])}, names, folder / "tsne.png"))
+    if "confusion" in run.summary:
+        drawn.append(draw_confusion({"after matching": run.summary}, folder / "confusion.png"))
+    return drawn
 
 
 def save(figure: Figure, file: Path) -> Path:

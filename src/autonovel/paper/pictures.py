@@ -14,6 +14,7 @@ from torch import Tensor
 from autonovel.base.chance import host_generator
 from autonovel.data.images import ImageSet, Truth
 from autonovel.maths.kmeans import kmeans
+from autonovel.maths.metrics import cluster_accuracy
 from autonovel.maths.pairs import PairInput, find_rule
 from autonovel.paper.drawing import POINTS, draw_curves, draw_maps
 from autonovel.runs.folder import Folder
@@ -61,6 +62,19 @@ def draw_old_and_new(runs: Mapping[str, Folder], data: ImageSet, truth: Truth, f
         both = [np.load(run.path / name) for name in ("features-labelled.npy", "features.npy")]
         panels[title] = (np.concatenate(both)[places].astype(np.float32), classes[places])
     return draw_maps(panels, truth.class_names, file)
+
+
+def draw_accuracy(runs: Mapping[str, Folder], epochs: int, data: ImageSet, truth: Truth, file: Path) -> Path:
+    """ACC on the pile over the epochs, a line for each run."""
+    classes = truth.labels[~data.is_labelled]
+    at = kept_after(epochs)
+    lines = {
+        title: [
+            cluster_accuracy(classes, run.read_tensors(f"kept-{e:04d}.safetensors")[0]["clusters"].numpy()) for e in at
+        ]
+        for title, run in runs.items()
+    }
+    return draw_curves({"ACC": lines}, at, file)
 
 
 def draw_rules(

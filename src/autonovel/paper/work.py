@@ -28,7 +28,7 @@ from autonovel.machine.progress import Losses, Reporter, Stages
 from autonovel.paper.cells import Plan, Scale, on_scale
 from autonovel.paper.drawing import draw_confusion
 from autonovel.paper.measured import FILE, Measured, Results, about, as_line
-from autonovel.paper.pictures import draw_old_and_new, draw_rules, draw_start_to_end, kept_after
+from autonovel.paper.pictures import draw_accuracy, draw_old_and_new, draw_rules, draw_start_to_end, kept_after
 from autonovel.paper.planned import Wanted, recipe_of
 from autonovel.paper.tables import PAIRS, PICTURES
 from autonovel.runs.files import flat
@@ -221,9 +221,12 @@ class Work:
         if name.startswith("confusion"):
             titles = ("Ours", "w/ I.L.") if len(own) > 1 else ("Ours",)
             return draw_confusion({t: run.summary for t, run in zip(titles, own, strict=True)}, file)
-        if name == "tsne-incremental":
-            return draw_old_and_new(dict(zip(("Ours", "w/ I.L."), own, strict=True)), data, truth, file)
         epochs = work.recipe.joint.epochs
+        if name in ("tsne-incremental", "curves"):
+            both = dict(zip(("Ours", "w/ I.L."), own, strict=True))
+            if name == "curves":
+                return draw_accuracy(both, epochs, data, truth, file)
+            return draw_old_and_new(both, data, truth, file)
         if name == "tsne":
             return draw_start_to_end(own[0], epochs, data, truth, file)
         rules = {c.row: c.way.changes for c in PAIRS.cells if c.column == "cifar10" and isinstance(c.way, Plan)}
