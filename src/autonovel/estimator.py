@@ -8,18 +8,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
-from autonovel.answers.judge import Judge
+from autonovel.answers.judge import Judge, Judged, read_judged
 from autonovel.answers.network import restore
 from autonovel.api.discover import discover
+from autonovel.api.features import STAGE, discover_features, scores_of
 from autonovel.api.run import Path_
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, says_a_class
+from autonovel.data.reading.embedded import read_embedded
 from autonovel.machine.device import Mode
+from autonovel.machine.progress import make_reporter
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import Scores
+from autonovel.runs.folder import Folder
 from autonovel.settings.fields import owner
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe
@@ -70,10 +75,16 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         self.out = out
         self.verbose = verbose
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> AutoNovel:
-        """Learn known and new classes from images X (n, h, w[, c]) and labels y (n,), -1 where unlabelled."""
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike | None = None) -> AutoNovel:
+        """Learn known and new classes from images X (n, h, w[, c]), or from features X (n, d) that you have computed.
+
+        y (n,) are labels: -1, None or "" where there is none. Without y nothing is known, and X is sorted into clusters.
+        """
+        given = np.asarray(X)
+        if given.ndim == 2:
+            return self._fit_features(given, y)
         data = ImageSet.from_arrays(X, y)
-        if not data.n_known:
+        if y is not None and not data.n_known:
             raise InputError("y labels no image; at least two classes must be known.")
         with tempfile.TemporaryDirectory() as folder:
             run = discover(
@@ -89,17 +100,35 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             self._trained, self._judge = restore(run, Mode.of(self.device)), Judge.read(run)
             self.summary_ = run.summary
             found, names = run.labels, run.classes
+            self._judged: Judged | None = None
+        self._shape = data.images.shape[1:]
+        return self._keep(data, y, names, found)
+
+    def _fit_features(self, X: npt.NDArray[Any], y: npt.ArrayLike | None) -> AutoNovel:
+        given = read_embedded((X, None if y is None else list(np.asarray(y, dtype=object))))
+        with tempfile.TemporaryDirectory() as folder:
+            run = Folder(self.out if self.out is not None else Path(folder) / "run")
+            number = None if self.n_new == "auto" else int(self.n_new)
+            discover_features(run, given, number, None, self.seed, make_reporter(self.verbose))
+            self._judged, self._judge = read_judged(run, STAGE), Judge.read(run)
+            self.summary_ = run.summary
+            found, names = run.labels, run.classes
+        self._shape = given.features.shape[1:]
+        return self._keep(given.names, y, names, found)
+
+    def _keep(
+        self, data: ImageSet, y: npt.ArrayLike | None, names: tuple[str, ...], found: npt.NDArray[np.int64]
+    ) -> AutoNovel:
         self.n_new_: int = self.summary_["n_new"]
-        self.classes_ = _class_labels(np.asarray(y), names, self.n_new_)
+        self.classes_ = _class_labels(np.full(len(data), -1) if y is None else np.asarray(y), names, self.n_new_)
         index = data.labels.copy()
         index[~data.is_labelled] = found
         self.labels_ = np.asarray(self.classes_[index])
-        self._shape = data.images.shape[1:]
         return self
 
     def fit_predict(self, X: npt.ArrayLike, y: npt.ArrayLike | None = None, **kwargs: Any) -> npt.NDArray[Any]:
         """:meth:`fit`, then ``labels_``."""
-        return np.asarray(self.fit(X, [] if y is None else y).labels_)
+        return np.asarray(self.fit(X, y).labels_)
 
     def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The probability of every class, in the order of ``classes_``, for images that may be old or new.
@@ -127,8 +156,16 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return cluster_accuracy(true[counts], found[counts])
 
     def _scores(self, X: npt.ArrayLike) -> Scores:
-        if not hasattr(self, "_trained"):
+        if not hasattr(self, "_judge"):
             raise NotFittedError("This AutoNovel has not been fitted; call fit(X, y) first.")
+        if self._judged is not None:
+            further = read_embedded(None, X)
+            if further.features.shape[1:] != self._shape:
+                raise InputError(
+                    f"There are {further.features.shape[1]} features in a row; the model was fitted on {self._shape[0]}."
+                )
+            n_known = len(self._judge.centres) - self.n_new_
+            return scores_of(self._judged, torch.from_numpy(further.features), n_known)
         images = ImageSet.from_arrays(X)
         if images.images.shape[1:] != self._shape:
             raise InputError(f"The images have shape {images.images.shape[1:]}; the model was fitted on {self._shape}.")
@@ -145,5 +182,5 @@ def _class_labels(y: npt.NDArray[Any], names: tuple[str, ...], n_new: int) -> np
     """Known labels as they were given, then labels for the new classes of the same kind: numbers, or these names of all."""
     if y.dtype.kind in "iufb":
         known = np.unique(y[y != -1].astype(np.int64))
-        return np.concatenate([known, known.max() + 1 + np.arange(n_new)])
+        return np.concatenate([known, known.max(initial=-1) + 1 + np.arange(n_new)])
     return np.array(names)

@@ -8,9 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from autonovel.api.features import discover_features
 from autonovel.api.run import Path_, Run, load, open_run
 from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet, Truth
+from autonovel.data.reading.embedded import Embedded, read_embedded
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
 from autonovel.discovery.arguments import check_arguments
@@ -22,8 +24,8 @@ from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
 from autonovel.machine.progress import Reporter, make_reporter
 from autonovel.maths.count.result import ClassEstimate
-from autonovel.report.html import write_report
-from autonovel.report.plots import draw_clusters, draw_estimate
+from autonovel.report.html import draw_report
+from autonovel.report.plots import draw_estimate
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import Asked, Facts, Resolved, packaged_network, resolve
@@ -46,6 +48,7 @@ def discover(
     preset: str | None = None,
     incremental: bool | None = None,
     settings: Mapping[str, Any] | None = None,
+    features: bool = False,
     seed: int = 0,
     device: str = "auto",
     truth: Truth | None = None,
@@ -78,6 +81,8 @@ def discover(
         preset: paper, reference or fast; paper, or that of the run to continue from, when left out.
         incremental: train a joint head for known and new classes; as the recipe says when left out.
         settings: other fields of the recipe by name: ``{"joint.epochs": 50}``; ``autonovel recipes NAME`` shows all.
+        features: what is given are features that you have computed, (n, d) for n images, and not images: arrays, .npy
+            files, or Parquet tables with the columns ``features`` and, where there are any, ``image`` and ``label``.
         seed: everything random depends on it.
         device: cpu, cuda or auto.
         truth: the true classes, for scoring alone.
@@ -95,6 +100,8 @@ def discover(
     seed = int(seed)  # one out of an array is another type, which no JSON file can hold
     mode = Mode.of(device, world)
     shown = reporter if reporter is not None else make_reporter(verbose)
+    if features:
+        return _discover_features(labelled, unlabelled, out, n_new, pile, seed, report, shown)
     remarks: dict[str, Any] = {}
     if continue_from is not None:
         before = continue_from if isinstance(continue_from, Run) else load(continue_from)
@@ -162,6 +169,26 @@ def given_of(labelled: Any, unlabelled: Any) -> ImageSet | Input:
     if isinstance(labelled, ImageSet | Input) and unlabelled is None:
         return labelled
     return unlabelled if isinstance(unlabelled, Input) and labelled is None else open_input(labelled, unlabelled)
+
+
+def _discover_features(
+    labelled: Any,
+    unlabelled: Any,
+    out: Path_ | None,
+    n_new: int | str,
+    pile: str | None,
+    seed: int,
+    report: bool,
+    reporter: Reporter,
+) -> Run:
+    given = labelled if isinstance(labelled, Embedded) else read_embedded(labelled, unlabelled)
+    run = Run(out if out is not None else _free_folders()[-1])
+    if out is None:
+        reporter.message(f"the run is kept in {run.path}")
+    discover_features(run, given, None if n_new == "auto" else int(n_new), pile, seed, reporter)
+    if report:
+        draw(run, reporter)
+    return run
 
 
 def _free_folders() -> list[Path]:
@@ -275,8 +302,7 @@ def draw(run: Run, reporter: Reporter) -> None:
     draw_number(run)
     if run.finished and not run.has("report.html"):
         reporter.message("drawing clusters.png and report.html")
-        draw_clusters(run)
-        write_report(run)
+        draw_report(run)
 
 
 def draw_number(run: Run) -> None:

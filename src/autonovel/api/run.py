@@ -66,8 +66,9 @@ class Run(Folder):
     def predict(self, images: Any, **options: Any) -> AnswerTable:
         """The classes of further images: see :func:`autonovel.answers.further.predict`."""
         from autonovel.answers.further import predict
+        from autonovel.api.features import is_of_features, predict_features
 
-        return predict(self, images, **options)
+        return predict_features(self, images, **options) if is_of_features(self) else predict(self, images, **options)
 
 
 class SharedRun(SharedFolder, Run):

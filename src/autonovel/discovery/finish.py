@@ -51,7 +51,9 @@ def number_found(n_new: int | None, estimate: ClassEstimate | None) -> dict[str,
     }
 
 
-def write_outcome(run: Run, data: ImageSet, features: Tensor, answers: Answers, summary: dict[str, Any]) -> None:
+def write_outcome(
+    run: Run, data: ImageSet, features: Tensor, answers: Answers, summary: dict[str, Any], *, pictures: bool = True
+) -> None:
     """Write everything that a person or another program asks for; the summary comes last and says that all is there."""
     n_known, unlabelled = data.n_known, np.flatnonzero(~data.is_labelled)
     names = [*data.class_names, *(f"new {c}" for c in range(answers.joint.shape[1] - n_known))]
@@ -64,7 +66,8 @@ def write_outcome(run: Run, data: ImageSet, features: Tensor, answers: Answers, 
     run.write_rows("unlike.csv", ("image",), [(ids[row],) for row in np.flatnonzero(answers.unlike)])
     run.write_images(_records(data))
     run.write_features("features.npy", features.numpy())
-    run.write_thumbnails(data.images)
+    if pictures:
+        run.write_thumbnails(data.images)
     if not run.has("names.json"):
         run.write_json("names.json", {})
     run.write_last("summary.json", plain(summary))

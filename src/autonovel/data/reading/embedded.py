@@ -1,0 +1,114 @@
+"""Features that somebody has computed already, in place of images: arrays, .npy files and Parquet tables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autonovel.base.errors import InputError
+from autonovel.data.images import ImageSet
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Features with a name for each row, and labels where they are known.
+
+    Attributes:
+        features: float32 (n, d).
+        names: what stands for images: ids, labels and names of classes. Its pixels mean nothing.
+    """
+
+    features: npt.NDArray[np.float32]
+    names: ImageSet
+
+
+def read_embedded(labelled: Any, unlabelled: Any = None) -> Embedded:
+    """The features of known classes and of the pile, or of one pile in which some have labels.
+
+    Either may be an array (n, d), a pair of arrays (features, labels), a .npy file, or a Parquet table with a column
+    ``features`` and, if there are any, ``image`` and ``label``.
+    """
+    parts = [
+        _read(given, role) for given, role in ((labelled, "labelled"), (unlabelled, "unlabelled")) if given is not None
+    ]
+    if not parts:
+        raise InputError("No features were given.")
+    if labelled is not None and unlabelled is not None:
+        features, _, ids = parts[1]
+        parts[1] = features, [None] * len(features), ids
+    if len({part[0].shape[1] for part in parts}) > 1:
+        raise InputError(
+            f"Labelled rows have {parts[0][0].shape[1]} features and unlabelled ones {parts[1][0].shape[1]}; give the same."
+        )
+    features = np.concatenate([part[0] for part in parts])
+    labels = np.array([label for part in parts for label in part[1]], dtype=object)
+    ids = [name for part in parts for name in part[2]]
+    if len(set(ids)) < len(ids):
+        ids = [f"{number}/{name}" for number, name in enumerate(ids)]
+    nothing = np.zeros((len(features), 1, 1), dtype=np.uint8)
+    return Embedded(features, ImageSet.from_arrays(nothing, _alike(labels), ids=ids))
+
+
+def _read(given: Any, role: str) -> tuple[npt.NDArray[np.float32], list[Any], list[str]]:
+    labels = names = None
+    if isinstance(given, str | os.PathLike):
+        given, labels, names = _from_file(Path(given))
+    elif isinstance(given, tuple) and len(given) == 2:
+        given, labels = given
+    try:
+        features = np.asarray(given, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The {role} features cannot be used ({error}); give an array of numbers (n, d).") from error
+    if features.ndim != 2 or not features.size:
+        raise InputError(f"The {role} features have shape {features.shape}; give (n, d), a row for each image.")
+    if not np.isfinite(features).all():
+        raise InputError(f"The {role} features are not all finite; leave those rows out.")
+    known = [None] * len(features) if labels is None else list(labels)
+    if len(known) != len(features):
+        raise InputError(
+            f"There are {len(features)} rows of features and {len(known)} labels; give one label for each."
+        )
+    return features, known, list(map(str, range(len(features)))) if names is None else list(map(str, names))
+
+
+def _from_file(path: Path) -> tuple[Any, Any, Any]:
+    """Features, labels and names of a file."""
+    if not path.is_file():
+        raise InputError(f"There is no file {str(path)!r}; give a .npy file or a Parquet table of features.")
+    if path.suffix.lower() == ".npy":
+        return load_array(path), None, None
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        raise InputError(f"{path} is no table of features; give a .npy file or a Parquet table.")
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise InputError('Parquet needs pyarrow: pip install "autonovel[tables]".') from error
+    try:
+        table = parquet.read_table(path)
+    except (ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}).") from error
+    if "features" not in table.column_names:
+        raise InputError(f"{path} has no column features; its columns are {', '.join(table.column_names)}.")
+    columns = {name: table[name].to_pylist() for name in ("features", "label", "image") if name in table.column_names}
+    return columns["features"], columns.get("label"), columns.get("image")
+
+
+def load_array(path: Any) -> npt.NDArray[Any]:
+    """The array in a .npy file."""
+    try:
+        return np.asarray(np.load(path))
+    except (ValueError, OSError, EOFError, TypeError) as error:
+        raise InputError(f"{path} cannot be read as an array ({error}); give a .npy file of features.") from error
+
+
+def _alike(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Numbers where all labels are, texts otherwise; -1 or an empty text stands for none."""
+    given = [None if label is None or label != label else label for label in labels.tolist()]
+    if all(label is None or isinstance(label, int) for label in given):
+        return np.array([-1 if label is None else label for label in given], dtype=np.int64)
+    return np.array(["" if label in (None, -1, "-1") else str(label) for label in given])
