@@ -233,7 +233,7 @@ def test_the_paper_objective_works_too_and_the_folder_can_be_kept(tmp_path: Path
 )
 def test_input_that_cannot_be_used_is_refused_by_fit(change: dict[str, object], sentence: str) -> None:
     X, y, truth = pile()
-    X = {"flat": X.reshape(len(X), -1), "nan": np.full(X.shape, np.nan)}.get(change.get("X"), X)
+    X = {"flat": X.reshape(-1), "nan": np.full(X.shape, np.nan)}.get(change.get("X"), X)
     labels = {"none": np.full(len(y), -1), "all": truth, "short": y[:-1], "one class": np.where(y == 0, 0, -1)}
     y = labels.get(change.get("y"), y)
     parameters = {name: value for name, value in change.items() if name in PARAMETERS}
