@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,10 +27,32 @@ PACKAGES = {
 class Doctor(Verb):
     """Check this machine: versions, devices, memory, and that a small training works."""
 
+    empty_cache: bool = False
+    """Remove what is kept to be quicker the next time: decoded images, features, compiled code."""
+
     def do(self) -> None:
         """Say what was found, line by line."""
+        if self.empty_cache:
+            say(empty_cache())
+            return
         for finding in examine():
             say(finding)
+
+
+def empty_cache() -> str:
+    """Remove the user's cache; says how much that was."""
+    from autonovel.machine.cache_folder import user_cache
+
+    kept = _bytes_in(user_cache())
+    shutil.rmtree(user_cache(), ignore_errors=True)
+    left = _bytes_in(user_cache())
+    return f"{(kept - left) / 2**20:,.0f} MiB removed from {user_cache()}" + (
+        f", {left:,} bytes are in use" if left else ""
+    )
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def examine() -> Iterator[str]:
@@ -48,7 +71,7 @@ def examine() -> Iterator[str]:
         yield f"CUDA: {torch.cuda.get_device_name()}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     else:
         yield "CUDA: none that torch can use; everything runs on the CPU"
-    kept = sum(file.stat().st_size for file in user_cache().rglob("*") if file.is_file())
+    kept = _bytes_in(user_cache())
     yield f"cache: {kept / 2**30:.1f} GiB in {user_cache()} (decoded images, compiled code); may be deleted at any time"
     for module, (package, use) in PACKAGES.items():
         try:

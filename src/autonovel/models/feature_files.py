@@ -1,7 +1,8 @@
 """Rows of features by the digest of their image, in memory and in files.
 
 Every computation leaves files of its own that are written under another name and renamed when complete: nothing is ever changed
-in place, and two processes at once need no lock. Files that nothing has used for a month are removed.
+in place, and two processes at once need no lock. Files that nothing has used for a month are removed, and the oldest
+of more than 4 GiB.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import InputError, option
+from autonovel.machine.cache_folder import remove_oldest
 
 Features = npt.NDArray[np.float32]
 
@@ -30,6 +32,9 @@ _HEAD = struct.Struct("<21sQ")  # magic, values of a row; records follow, and a 
 _CHECKSUM = 16
 _SUFFIX = ".features"
 _UNUSED_DAYS = 30
+_MOST_BYTES = 4 * 2**30
+"""Of all features that are kept; two million images of a network with 512 features."""
+
 _FILE_SECONDS = 60.0
 _FILE_BYTES = 2**28
 """A file is complete after so long or so much, so that a computation that is killed does not lose everything."""
@@ -190,9 +195,10 @@ def _read(file: Path, width: int) -> tuple[list[bytes], Features]:
 
 
 def _remove_unused(cache: Path) -> None:
-    """Remove files that nothing has used for a month, and parts that a killed process left behind a day ago."""
+    """Remove what nothing has used for a month, the oldest of too many, and parts that a killed process left a day ago."""
     for pattern, days in ((f"*/*{_SUFFIX}", _UNUSED_DAYS), ("*/.*.part", 1)):
         for file in cache.glob(pattern):
             with contextlib.suppress(OSError):
                 if time.time() - file.stat().st_mtime > days * 86400:
                     file.unlink()
+    remove_oldest(cache.glob(f"*/*{_SUFFIX}"), _MOST_BYTES)

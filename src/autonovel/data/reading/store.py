@@ -28,6 +28,7 @@ from autonovel.base.errors import InputError, option
 from autonovel.data.images import Pixels
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.workers import PixelFile
+from autonovel.machine.cache_folder import remove_oldest
 
 HEAD = 4096
 """Pixels start here, on a page of their own."""
@@ -38,6 +39,9 @@ _LOOKED_AT = 64 * 2**20
 """Bytes of pixels that are compared with their checksums when a file is opened; of a larger one, rows evenly taken."""
 
 _UNUSED_DAYS = 30
+_MOST_BYTES = 20 * 2**30
+"""Of cache files that are kept beside the one that is being made."""
+
 _HELD_BYTES = 256 * 2**20
 
 
@@ -252,6 +256,9 @@ def _remove_unused(path: Path) -> None:
         with contextlib.suppress(OSError):
             if file != path and time.time() - file.stat().st_mtime > _UNUSED_DAYS * 86400 and _is_ours(file):
                 file.unlink()
+    with contextlib.suppress(OSError):
+        others = [file for file in path.parent.glob(f"*{path.suffix}") if file != path and _is_ours(file)]
+        remove_oldest(others, _MOST_BYTES)
 
 
 def _is_ours(path: Path) -> bool:
