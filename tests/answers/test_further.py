@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,8 +181,41 @@ def test_files_of_the_run_get_the_run_s_own_answers(run: Run, made: Path) -> Non
     assert mixed[4][1:] == (None, "kind 1", 1.0, True, False)
 
 
+def nearly(files: Iterable[Path]) -> np.ndarray:
+    """The pixels of files of the run, changed so little that only the run sees that they are others."""
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    pixels[:, 0, 0, 0] ^= 1
+    return pixels
+
+
+def test_images_of_the_run_are_known_by_their_pixels(run: Run, made: Path, tmp_path: Path) -> None:
+    """The same images, as files elsewhere, as an array, in another order: one answer for one image."""
+    run.move([run.predictions[1].image], "kind 2")
+    files = [*sorted((made / "pile").iterdir())[::-1], *sorted((made / "known" / "kind 1").iterdir())[:2]]
+    wanted = [(p.name, p.cluster, p.probability, p.known, p.unlike) for p in run.predictions][::-1]
+    wanted += [("kind 1", None, 1.0, True, False)] * 2
+    copies = [Path(shutil.copy(file, tmp_path / f"{i:03d}.png")) for i, file in enumerate(files)]
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    for given in (list(map(str, copies)), pixels, ImageSet.from_arrays(pixels)):
+        found = ask(run, made, given)
+        assert [(p.name, p.cluster, p.probability, p.known, p.unlike) for p in found] == wanted
+    assert [p.image for p in ask(run, made, list(map(str, copies)))] == list(map(str, copies))
+    between = np.stack([pixels[0], *nearly(files[:3]), pixels[1]])  # beside others that it has not seen
+    found = ask(run, made, between)
+    assert [(p.name, p.probability) for p in (found[0], found[4])] == [(w[0], w[2]) for w in wanted[:2]]
+    assert answers(found[1:4]) == answers(ask(run, made, between[1:4]))
+
+
+def test_what_the_judge_says_of_the_pile_it_says_of_further_images_too(run: Run, made: Path) -> None:
+    found = ask(run, made, nearly(sorted((made / "pile").iterdir())))
+    alike = [(p.name, p.unlike) == (own.name, own.unlike) for p, own in zip(found, run.predictions, strict=True)]
+    assert np.mean(alike) >= 0.95
+    gaps = [abs(p.probability - own.probability) for p, own in zip(found, run.predictions, strict=True)]
+    assert np.median(gaps) < 0.1
+
+
 def test_arrays_get_the_network_s_own_answer(run: Run, made: Path) -> None:
-    pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
+    pixels = nearly(sorted((made / "pile").iterdir()))
     images = ImageSet.from_arrays(pixels)
     said = restore(run, Mode.of("cpu")).answer(images)
     judge, mixed = Judge.read(run), run.summary["how_sure"]["pile"] == "mixed"
@@ -201,7 +235,7 @@ def test_further_images_are_told_what_the_pile_was(run: Run, made: Path) -> None
 
 def new_ones(run: Run, made: Path) -> tuple[np.ndarray, list[Answer]]:
     """The pixels of the pile that the network itself gives to new classes, and its answers."""
-    pixels = np.stack([np.asarray(Image.open(file)) for file in sorted((made / "pile").iterdir())])
+    pixels = nearly(sorted((made / "pile").iterdir()))
     found = ask(run, made, pixels)
     new = [i for i, p in enumerate(found) if not p.known]
     assert new
@@ -211,8 +245,7 @@ def new_ones(run: Run, made: Path) -> tuple[np.ndarray, list[Answer]]:
 @pytest.mark.gpu
 def test_a_gpu_gives_the_answers_of_the_cpu(run: Run, made: Path, tmp_path: Path) -> None:
     files = sorted((made / "more").iterdir()) + sorted((made / "pile").iterdir())
-    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
-    pixels = np.concatenate([pixels] * 150)  # more than pass at once
+    pixels = np.concatenate([nearly(files)] * 150)  # more than pass at once
     here = predict(run, pixels, device="cpu", cache=tmp_path / "cpu")
     there = predict(run, pixels, device="cuda", cache=tmp_path / "cuda")
     assert [p.image for p in there] == [p.image for p in here]
@@ -265,8 +298,7 @@ def test_a_divided_cluster_gives_its_parts(run: Run, made: Path) -> None:
     parts = run.state.group[members]
     assert len(set(parts.tolist())) == 2
     files = sorted((made / "pile").iterdir())
-    pixels = np.stack([np.asarray(Image.open(files[row])) for row in members])
-    found = ask(run, made, pixels)
+    found = ask(run, made, nearly(files[row] for row in members))
     agree = [p.cluster == part for p, part in zip(found, parts, strict=True) if not p.known]
     assert sum(agree) >= 0.8 * len(agree)
 
@@ -297,7 +329,7 @@ def test_a_small_part_of_a_cluster_is_predicted(run: Run, made: Path) -> None:
     number = before[0].cluster
     assert number is not None
     files = sorted((made / "pile").iterdir())
-    row = next(r for r in run.state.members[number] if np.array_equal(np.asarray(Image.open(files[r])), pixels[0]))
+    row = next(r for r in run.state.members[number] if np.array_equal(nearly([files[r]])[0], pixels[0]))
     run.move([int(row)], "new")
     assert len(run.clusters[-1].members) == 1 or run.clusters[-1].number < 0
     found = ask(run, made, pixels)

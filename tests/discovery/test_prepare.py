@@ -109,7 +109,8 @@ def test_a_run_folder_holds_everything(cifar, tmp_path: Path, objective: str, in
         "config.json", "checksums.sha256", "metrics.jsonl", "state",
         "pretrain.safetensors", "supervised.safetensors", "joint.safetensors",
         "predictions.csv", "features.npy", "summary.json", "names.json", "problems.csv", "images.csv", "thumbnails",
-        "features-labelled.npy", "probabilities.npy", "unlike.csv", "judge.npz", "clusters.png", "report.html", "map.npy",
+        "features-labelled.npy", "probabilities.npy", "unlike.csv", "judge.npz", "seen.npy", "clusters.png", "report.html",
+        "map.npy",
     }  # fmt: skip
     assert run.has("merging.json") == ("n_new_by_heads" in run.summary) == (objective == "swap")
     assert len({path.stat().st_mode for path in run.path.iterdir() if path.is_file()}) == 1  # all as readable

@@ -38,6 +38,7 @@ from autonovel.models.net import Scores
 from autonovel.runs.answers import Answer
 from autonovel.runs.classes import outputs_of
 from autonovel.runs.folder import Run
+from autonovel.runs.seen import Seen
 from autonovel.runs.summary import holds_known
 
 PileKind: TypeAlias = Literal["new", "mixed"]
@@ -55,8 +56,8 @@ def predict(
 ) -> AnswerTable:
     """The classes of further images: known ones and discovered ones, with a person's names, merges and corrections.
 
-    A file that took part in the run, known by its path, gets the answer that the run has for it; the network is not asked
-    again.
+    An image that took part in the run, known by the path of its file or by its pixels, gets the answer that the run has for
+    it; the network is not asked again.
 
     Args:
         run: a finished run.
@@ -82,12 +83,13 @@ def predict(
     kept = None if mode.device.type == "cuda" else (Path(cache) if cache is not None else user_cache()) / "features"
     trained = restore(run, mode, kept)
     given = _open(run, images, trained, shown)
-    recorded, every = _recorded(run, given), range(len(given.ids))
+    again = _Again(run, given)
+    recorded, every = again.recorded, range(len(given.ids))
     further = [row for row in every if row not in recorded] if recorded else every
     found = AnswerTable()
     written, tell = 0, shown.counter("sorting images")
     with not_captured(mode.device), writer or nullcontext(nowhere) as write:
-        for rows, answers in _ask(trained, classes, given, further):
+        for rows, answers in _ask(trained, classes, given, further, again):
             # rows come in their order, so whatever lies before the last one is decided
             before = every[written : rows[-1] + 1]
             if recorded:
@@ -106,7 +108,7 @@ def predict(
 
 
 def _ask(
-    trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int]
+    trained: Trained, classes: Classes, pile: _Pile, rows: Sequence[int], again: _Again
 ) -> Iterator[tuple[list[int], AnswerTable]]:
     """The answers for these rows, some at a time and in their order; images that cannot be read are left out.
 
@@ -116,7 +118,7 @@ def _ask(
     next_rows = chain.from_iterable(iter(asked.popleft, None))
 
     def pixels() -> Iterator[Pixels]:
-        for some, images in pile.parts(rows):
+        for some, images in map(again.without_seen, pile.parts(rows)):
             asked.append(some)
             if len(images):
                 yield images
@@ -230,22 +232,40 @@ class _Files:
         return remarks(self._problems, used)
 
 
-def _recorded(run: Run, pile: _Pile) -> dict[int, Answer]:
-    """The answers, by row, for files that took part in the run: what it says of them now, with a person's corrections."""
-    if not pile.sources:
-        return {}
-    answers = iter(run.predictions)
-    by_source: dict[str, Answer] = {}
-    for record in run.images:
-        label = record.label
-        answer = next(answers) if label is None else Answer(record.image, None, label, 1.0, True)
-        if record.source:
-            by_source[record.source] = answer
-    return {
-        row: by_source[source.absolute]._replace(image=pile.ids[row])
-        for row, source in enumerate(pile.sources)
-        if source.absolute in by_source
-    }
+class _Again:
+    """Images that took part in the run: they have the answer that the run has for them now, with a person's corrections.
+
+    Attributes:
+        recorded: the answers by row: of files known by their path from the beginning, of others known by their pixels as they
+            are read.
+    """
+
+    def __init__(self, run: Run, pile: _Pile) -> None:
+        answers = iter(run.predictions)
+        self._answers = [
+            next(answers) if record.label is None else Answer(record.image, None, record.label, 1.0, True)
+            for record in run.images
+        ]
+        self._ids, self._seen = pile.ids, Seen(run)
+        places = {record.source: place for place, record in enumerate(run.images) if record.source}
+        self.recorded = {
+            row: self._answer(places[source.absolute], row)
+            for row, source in enumerate(pile.sources)
+            if source.absolute in places
+        }
+
+    def _answer(self, place: int, row: int) -> Answer:
+        return self._answers[place]._replace(image=self._ids[row])
+
+    def without_seen(self, part: tuple[Sequence[int], Pixels]) -> tuple[Sequence[int], Pixels]:
+        """The images of a part that took no part in the run, and their rows; the answers of the others are recorded."""
+        rows, images = part
+        seen = self._seen.rows(images)
+        if not seen:
+            return part
+        self.recorded |= {rows[i]: self._answer(place, rows[i]) for i, place in seen.items()}
+        left = [i for i in range(len(rows)) if i not in seen]
+        return [rows[i] for i in left], images[left]
 
 
 # ------------------------------------------------------------------------------------------------ the answers

@@ -18,6 +18,7 @@ from autonovel.machine.device import Mode
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.runs.answers import Answer, ImageRecord
 from autonovel.runs.folder import Run
+from autonovel.runs.seen import write_seen
 from autonovel.settings.recipe import Recipe
 
 
@@ -68,6 +69,7 @@ def write_outcome(
     run.write_features("features.npy", features.numpy())
     if pictures:
         run.write_thumbnails(data.images)
+        write_seen(run, data.images)
     if not run.has("names.json"):
         run.write_json("names.json", {})
     run.write_last("summary.json", plain(summary))
