@@ -25,8 +25,8 @@ from autonovel.machine.progress import make_reporter
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import Scores
 from autonovel.runs.folder import Folder
-from autonovel.settings.fields import owner
-from autonovel.settings.recipe import Recipe
+from autonovel.settings.joint import PairsSettings
+from autonovel.settings.recipe import COMPARED, LAST_STAGE, Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import Asked
 
@@ -175,7 +175,9 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 def _asked(recipe: str | Recipe, preset: str) -> Asked:
     """The recipe, with a head for known and new classes together where its method can be told to have one."""
     asked = Asked.of(get_recipe(recipe, preset) if isinstance(recipe, str) else recipe)
-    return asked if owner(asked.get(), "incremental") else asked.with_values({"incremental": True})
+    recipe = asked.get()
+    asks = recipe.method in COMPARED or (recipe.method in LAST_STAGE and isinstance(recipe.joint, PairsSettings))
+    return asked.with_values({"incremental": True}) if asks else asked
 
 
 def _class_labels(y: npt.NDArray[Any], names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:

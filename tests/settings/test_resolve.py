@@ -71,7 +71,9 @@ def test_what_is_given_is_not_decided_by_the_data() -> None:
         joint=SwapSettings(epochs=3, batch=17, lr=0.07),
     )
     for facts in FACTS:
-        assert resolved(given, facts) == (given, [])
+        own, notes = resolved(given, facts)
+        assert own == given
+        assert all("no effect" in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +206,36 @@ def test_a_setting_without_effect_under_what_was_chosen_is_said() -> None:
     found = resolve(asked, photos)
     assert any(n.startswith("--joint.epochs has no effect: --method features trains nothing") for n in found.notes)
     assert not any("--model.width" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("values", "facts", "said"),
+    [
+        (
+            {"estimate.max_new": 9},
+            {"new_classes": 5},
+            "--estimate.max-new has no effect: the number of classes is given",
+        ),
+        ({"estimate.max_new": 9}, {"new_classes": None}, ""),
+        ({"supervised.epochs": 9}, {"known_classes": 0}, "--supervised.epochs has no effect: nothing is labelled"),
+        (
+            {"method": "scratch", "supervised.lr": 0.2, "supervised.epochs": 9},
+            {},
+            "--supervised.lr, --supervised.epochs have no effect: --joint.objective contrast learns the known classes itself",
+        ),
+        (
+            {"method": "autonovel", "incremental": False},
+            {},
+            "--incremental has no effect: --joint.objective swap learns known and new classes together in any case",
+        ),
+        ({"method": "autonovel", "joint.objective": "pairs", "incremental": True}, {}, ""),
+    ],
+)
+def test_what_has_nothing_to_do_with_these_images_is_said(
+    values: dict[str, object], facts: dict[str, object], said: str
+) -> None:
+    notes = resolve(Asked("folder", "paper", values), dataclasses.replace(FACTS[0], **facts)).notes
+    assert [note for note in notes if "no effect" in note] == ([said] if said else [])
 
 
 def test_a_run_that_trains_nothing_has_no_settings_of_training() -> None:

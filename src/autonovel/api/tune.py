@@ -14,6 +14,7 @@ from autonovel.discovery.arguments import check_search
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter, make_reporter
+from autonovel.settings.fields import check
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.resolve import Asked, resolve
 from autonovel.tuning.result import Tuned
@@ -91,7 +92,7 @@ def tune(
     settings = asked.get()
     values = to_compare(search, trials, seed)
     for one in values:
-        asked.with_values(one).get()  # refuses fields and values that there are not
+        check(asked.with_values(one).get())  # refuses fields and values that there are not
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
     given = given_of(labelled, unlabelled)

@@ -6,7 +6,7 @@ at once, before an image is decoded, and says in a sentence what it chose and wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from autonovel.base.errors import option
 from autonovel.settings.augment import SCALED, Augment
 from autonovel.settings.fields import check, leaves, left_open, overlay, owner, tidied
-from autonovel.settings.joint import AutoJoint, ContrastSettings, Joint, NoJoint, SwapSettings
-from autonovel.settings.recipe import KEEP_LAYOUT, LAST_STAGE, Model, Recipe
+from autonovel.settings.joint import AutoJoint, ContrastSettings, Joint, NoJoint, PairsSettings, SwapSettings
+from autonovel.settings.recipe import FIRST_STAGES, KEEP_LAYOUT, LAST_STAGE, Model, Recipe
 from autonovel.settings.recipes import LR_OF_512, PRESETS, describe_recipes, get_recipe, with_fields
 
 T = TypeVar("T")
@@ -171,6 +171,7 @@ def resolve(asked: Asked, facts: Facts) -> Resolved:
     recipe = replace(recipe, supervised=replace(supervised, batch=batch))
     recipe = tidied(_with_larger_parts(recipe, recipe.smallest_part))
     check(recipe)
+    notes += [f"{_listed(paths)} no effect: {why}" for paths, why in _idle(asked, recipe, facts) if paths]
     assert set(left_open(recipe)) <= {"mirror"}, f"still open: {list(left_open(recipe))}"
     return Resolved(recipe, tuple(notes), asked, facts)
 
@@ -200,9 +201,32 @@ def _with_method(recipe: Recipe, method: str, asked: Asked, notes: list[str]) ->
     recipe = replace(recipe, method=method)
     idle = [path for path in asked.values if owner(recipe, path) is not None]
     if idle:
-        have = "has" if len(idle) == 1 else "have"
-        notes.append(f"{', '.join(map(option, idle))} {have} no effect: {option('method', method)} trains nothing")
+        notes.append(f"{_listed(idle)} no effect: {option('method', method)} trains nothing")
     return tidied(recipe)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return f"{', '.join(map(option, paths))} {'has' if len(paths) == 1 else 'have'}"
+
+
+def _idle(asked: Asked, recipe: Recipe, facts: Facts) -> Iterator[tuple[list[str], str]]:
+    """What a person gave that has nothing to do with these images, or beside what else was chosen, and why."""
+    joint, trains = recipe.joint, recipe.method in LAST_STAGE and not isinstance(recipe.joint, NoJoint)
+
+    decided = set(left_open(_named(asked.recipe, asked.preset)))  # also what an earlier run decided is no news
+
+    def given(stage: str) -> list[str]:
+        return [path for path in asked.values if path.startswith(f"{stage}.") and path not in decided]
+
+    if facts.new_classes is not None:
+        yield given("estimate"), "the number of classes is given"
+    if recipe.method in FIRST_STAGES and not facts.known_classes:
+        yield given("supervised"), "nothing is labelled"
+    elif recipe.method == "scratch" and isinstance(joint, ContrastSettings):
+        yield given("supervised"), f"{option('joint.objective', 'contrast')} learns the known classes itself"
+    if "incremental" in asked.values and trains and not isinstance(joint, PairsSettings):
+        objective = option("joint.objective", joint.objective)
+        yield ["incremental"], f"{objective} learns known and new classes together in any case"
 
 
 def _choose_objective(recipe: Recipe, asked: Asked, facts: Facts, notes: list[str]) -> Joint:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +93,19 @@ class Search:
     _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     _errors: list[Exception] = field(default_factory=list)
     _done: int = 0
+    _telling: threading.Lock = field(default_factory=threading.Lock)
+    _under_way: dict[str, threading.Lock] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def recipes(self) -> list[Recipe]:
+        """The recipe with each combination."""
         asked = Asked.of(self.recipe)
-        self.recipes = [asked.with_values(values).get() for values in self.values]
-        self.settled = [self.settle(recipe) for recipe in self.recipes]
-        self._telling = threading.Lock()
-        self._under_way: dict[str, threading.Lock] = {}
+        return [asked.with_values(values).get() for values in self.values]
+
+    @cached_property
+    def settled(self) -> list[Recipe]:
+        """The same as they will be used."""
+        return [self.settle(recipe) for recipe in self.recipes]
 
     def go(self, n_known: int) -> Tuned:
         """Try, and write down what came out."""
