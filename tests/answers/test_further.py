@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -443,3 +444,23 @@ def test_a_run_without_a_judge_is_refused_before_an_image_is_read(run: Run, tmp_
     (run.path / "judge.npz").unlink()
     with pytest.raises(InputError, match="made by an earlier version; run the same command in a new folder"):
         predict(run, tmp_path / "nowhere", device="cpu")
+
+
+def test_a_batch_of_which_most_belongs_to_no_class_is_said(run: Run, made: Path) -> None:
+    class Said(Reporter):
+        def __init__(self) -> None:
+            self.messages: list[str] = []
+
+        def message(self, text: str) -> None:
+            self.messages.append(text)
+
+    noise = np.random.default_rng(0).integers(0, 256, (40, SIDE, SIDE, 3), dtype=np.uint8)
+    own = class_images(np.repeat(np.arange(CLASSES), 8), SIDE, seed=12)
+    said = {}
+    for name, images in (("noise", noise), ("own", own)):
+        heard = Said()
+        ask(run, made, images, pile="mixed", reporter=heard)
+        said[name] = [text for text in heard.messages if "look like none of the 5 classes" in text]
+    assert len(said["noise"]) == 1
+    assert re.match(r"About \d+ % of these 40 images", said["noise"][0])
+    assert said["own"] == []

@@ -29,6 +29,7 @@ class Census:
         pile: (m, r) the unlabelled images.
         kind: what was said of the pile.
         old: which of them are of known classes; None where nothing is known, or all were said to be new.
+        features: (n + m, d), of labelled and unlabelled images, as they were.
         estimate: the number of new classes; None where it was not counted.
     """
 
@@ -38,6 +39,7 @@ class Census:
     pile: Tensor
     kind: PileKind
     old: OldImages | None
+    features: Tensor
     estimate: ClassEstimate | None = None
 
     @property
@@ -79,10 +81,11 @@ def take_census(labelled: Tensor, labels: Tensor, pile: Tensor, *, kind: PileKin
     `kind` says whether the pile holds images of known classes too; "auto" finds out.
     """
     labels = _checked(labelled, labels, pile, kind)
-    axes = principal_axes(torch.cat([labelled, pile]))
+    features = torch.cat([labelled, pile])
+    axes = principal_axes(features)
     known, free = (((unit(part.float()) - axes.mean) @ axes.matrix) for part in (labelled, pile))
     old = find_old(known, labels, free, seed=seed) if len(known) and kind != "new" else None
-    return Census(axes, known, labels, free, kind, old)
+    return Census(axes, known, labels, free, kind, old, features)
 
 
 def _checked(labelled: Tensor, labels: Tensor, pile: Tensor, kind: str) -> Tensor:

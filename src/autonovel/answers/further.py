@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -42,6 +43,8 @@ from autonovel.runs.seen import Seen
 from autonovel.runs.summary import holds_known
 
 PileKind: TypeAlias = Literal["new", "mixed"]
+FEW_STRANGERS = 0.1
+"""A smaller share of images that belong to no class is not worth a sentence, and may be chance."""
 
 
 def predict(
@@ -102,7 +105,7 @@ def predict(
         if last := [recorded[row] for row in every[written:] if row in recorded]:
             write(AnswerTable.of(last))
             found.add(AnswerTable.of(last))
-        for note in given.finish(len(found)):
+        for note in (*given.finish(len(found)), *classes.strangers()):
             shown.message(note)
     return found
 
@@ -278,18 +281,23 @@ class _Arriving:
         part: int64 (m,), places among the parts of :class:`autonovel.runs.classes.Outputs`.
         probability: (m,).
         unlike: bool (m,).
+        similar: (m,), to the nearest class.
     """
 
-    def __init__(self, part: Tensor, probability: Tensor, unlike: Tensor) -> None:
-        self._rows = Arriving(torch.stack([part.double(), probability.double(), unlike.double()], 1))
+    def __init__(self, part: Tensor, probability: Tensor, unlike: Tensor, similar: Tensor) -> None:
+        self._rows = Arriving(torch.stack([values.double() for values in (part, probability, unlike, similar)], 1))
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def lists(self) -> tuple[list[int], list[float], list[bool]]:
         """Parts, probabilities, and which images are unlike anything seen."""
-        part, probability, unlike = self._rows.numpy().T
+        part, probability, unlike, _ = self._rows.numpy().T
         return part.astype(np.int64).tolist(), probability.tolist(), unlike.astype(bool).tolist()
+
+    def similar(self) -> npt.NDArray[np.float64]:
+        """How similar the images are to the nearest class."""
+        return self._rows.numpy()[:, 3]
 
 
 class Classes:
@@ -309,6 +317,7 @@ class Classes:
         self._names = [c.name for c in named]
         self._clusters = [part.cluster for part in outputs.parts]
         self._known = [c.kind == "known" for c in named]
+        self._similar: list[npt.NDArray[np.float64]] = []
 
     def judged(self, scores: Iterable[Scores]) -> Iterator[_Arriving]:
         """The answers to what a network says, on its device, part by part."""
@@ -317,12 +326,28 @@ class Classes:
             probability, place = (parts @ self._edited.table).max(1)
             # of several outputs that are one class now, or of several clusters that are none, the likeliest is the answer
             part = parts.masked_fill(self._edited.place != place[:, None], -1.0).argmax(1)
-            yield _Arriving(part, probability, self._judge.unlike(some.features))
+            known = self._judge.strangers
+            similar = torch.ones_like(probability) if known is None else known.similar(some.features)
+            yield _Arriving(part, probability, self._judge.unlike(some.features), similar)
 
     def named(self, ids: list[str], said: _Arriving) -> AnswerTable:
         """The answers under their present names."""
         outcomes, probabilities, unlike = said.lists()
+        self._similar.append(said.similar())
         # column by column and without a loop: Python code here holds up the thread that feeds the device
         cluster = map(self._clusters.__getitem__, outcomes)
         name, known = map(self._names.__getitem__, outcomes), map(self._known.__getitem__, outcomes)
         return AnswerTable(ids, cluster, name, probabilities, known, unlike)
+
+    def strangers(self) -> list[str]:
+        """A sentence about how many of all images named belong to none of the classes, where that is clearly some of them."""
+        n = sum(map(len, self._similar))
+        known = self._judge.strangers
+        found = known.share(torch.from_numpy(np.concatenate(self._similar))) if known and n else None
+        if found is None or found[0] - 2 * found[1] < FEW_STRANGERS:
+            return []
+        share, classes = found[0], len(self._judge.centres)
+        return [
+            f"About {100 * share:.0f} % of these {n:,} images look like none of the {classes} classes, so their answers "
+            f"are wrong, however sure; a next round ({option('from')}) looks for new classes among them."
+        ]

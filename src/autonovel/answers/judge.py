@@ -17,6 +17,7 @@ from autonovel.base.errors import InputError
 from autonovel.maths.confidence import log_odds, power_for
 from autonovel.maths.known_space import Space, group_means, unit
 from autonovel.maths.mixed import least_similar
+from autonovel.maths.strangers import Strangers
 from autonovel.models.net import Scores
 from autonovel.runs.files import damaged
 from autonovel.runs.folder import Run
@@ -24,6 +25,7 @@ from autonovel.runs.weights import fitting
 
 FILE = "judge.npz"
 """Where the judge of a run is kept."""
+_STRANGERS = ("centres", "seen", "unseen")
 UNLIKE = 0.01
 """Share of held-out images that may be called unlike anything seen."""
 
@@ -62,6 +64,7 @@ class Judge:
         power: to which probabilities are raised before they are normalised again.
         doubt: the share of all probability that is then spread evenly over the classes.
         space: in which the classes were found, if not among the features themselves.
+        strangers: how similar images of these and of other classes are, where enough classes could tell.
     """
 
     centres: Tensor
@@ -69,6 +72,7 @@ class Judge:
     power: float = 1.0
     doubt: float = 0.0
     space: Space | None = None
+    strangers: Strangers | None = None
 
     def answers(self, scores: Scores, *, mixed: bool = True) -> Answers:
         """The answers for images of known or new classes or, where they are not mixed, of new ones alone."""
@@ -107,14 +111,16 @@ class Judge:
         """All of it, to be kept."""
         numbers = torch.tensor([self.least, self.power, self.doubt], dtype=torch.float64)
         space = {} if self.space is None else {"mean": self.space.mean, "matrix": self.space.matrix}
-        return {"centres": self.centres, "numbers": numbers} | space
+        strangers = {} if self.strangers is None else {name: getattr(self.strangers, name) for name in _STRANGERS}
+        return {"centres": self.centres, "numbers": numbers} | space | {f"of_{n}": v for n, v in strangers.items()}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Judge:
         """The judge that these came from."""
         space = Space(tensors["mean"], tensors["matrix"]) if "mean" in tensors else None
         least, power, doubt = tensors["numbers"].tolist()
-        return cls(tensors["centres"], least, power, doubt, space)
+        strangers = Strangers(*(tensors[f"of_{name}"] for name in _STRANGERS)) if "of_seen" in tensors else None
+        return cls(tensors["centres"], least, power, doubt, space, strangers)
 
     def write(self, run: Run) -> None:
         """Keep it in the run folder."""
@@ -190,7 +196,8 @@ def judge_pile(scores: Scores, labelled: Tensor, labels: Tensor, *, mixed: bool)
     place = joint.argmax(1)
     points, known = unit(scores.features.float()), unit(labelled.float())
     centres = group_means(torch.cat([known, points]), torch.cat([labels, place]), n_classes)
-    judge = Judge(centres, least_of(known, labels, points, place), power)
+    strangers = Strangers.of(torch.cat([known, points]), torch.cat([labels, place]), n_classes)
+    judge = Judge(centres, least_of(known, labels, points, place), power, strangers=strangers)
     facts["pile"] = "mixed" if mixed else "new"
     return Judged(Answers.of(joint, judge.far(points)), judge, facts)
 

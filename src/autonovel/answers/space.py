@@ -20,6 +20,7 @@ from autonovel.maths.grouping import SHARPNESS, Grouping, compose, soft_answer
 from autonovel.maths.known_problems import best_groups, calibration_of_new, unvouched
 from autonovel.maths.known_space import group_means, number_of_classes, unit
 from autonovel.maths.mixed import OldImages
+from autonovel.maths.strangers import Strangers
 from autonovel.models.heads import HeadSpec
 from autonovel.models.net import Net
 
@@ -119,7 +120,9 @@ def answer_in_space(census: Census, k: int, *, trained: bool = False, seed: int 
     mixed = bool(is_old.any())
     likely = soft_answer(points, centres if mixed else centres[n_known:], sharpness)  # as further images are answered
     least = least_of(known_points, labels, points, place)
-    judge = Judge(centres, least, doubt=_doubt(likely, rows), space=compose(census.axes, groups.matrix))
+    strangers = Strangers.of(census.features, torch.cat([labels, place]), n_known + k, seed=seed)
+    space = compose(census.axes, groups.matrix)
+    judge = Judge(centres, least, doubt=_doubt(likely, rows), space=space, strangers=strangers)
     facts = {
         "grouping": "plain" if plain else "learned",
         "pile": "mixed" if mixed else "new",
