@@ -55,6 +55,14 @@ def test_scale_small_calls_digits_digits():
     assert "it shows that the machinery works and not that the paper is right" in text
 
 
+def test_the_page_shows_digits_apart_where_they_were_measured():
+    assert "On digits" not in whole_page(page(0.9))
+    text = whole_page(page(0.6, scale="small", plan=Plan("digits-split", "digits-split")))
+    before, _, after = text.partition("## On digits")
+    assert "60.0" not in before
+    assert "| Ours full | 60.0 |" in after
+
+
 def test_every_reason_belongs_to_a_cell():
     strangers = [
         (table, row, column)

@@ -276,4 +276,9 @@ def whole_page(page: Page) -> str:
         rendered(page, list(TABLES.values()), "md"),
         "## Curves",
     ]
-    return "\n\n".join([*parts, rendered(page, list(CURVES.values()), "md")]) + "\n"
+    parts.append(rendered(page, list(CURVES.values()), "md"))
+    small = Page(page.results, ("small",))
+    there = [table for table in tables if any(small.shown(table, cell) is not None for cell in table.cells)]
+    if there:
+        parts += ["## On digits (`--scale small`)", rendered(small, there, "md")]
+    return "\n\n".join(parts) + "\n"
