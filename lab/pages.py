@@ -162,7 +162,8 @@ def problems_table(rows: Sequence[Row]) -> str:
 
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        kinds.setdefault((row["source"], row["kind"], row["features"], row["commit"]), []).append(row)
+        features = row.get("features") or f"{row['backbone']} at {row['side']} pixels"
+        kinds.setdefault((row["source"], row["kind"], features, row["commit"]), []).append(row)
     ways = list(dict.fromkeys(way for row in rows for way in row["acc"]))
     lines = []
     for (source, kind, features, commit), group in kinds.items():
