@@ -30,6 +30,11 @@ def test_a_cell_is_the_mean_over_seeds_of_the_newest_run_of_each():
     assert Results([run(PLAN, 0.5)]).shown(PLAN, "paper", "%").spread is None
 
 
+def test_seeds_of_the_first_stages_count_as_runs_of_their_own():
+    results = Results([run(PLAN, 0.5), run(PLAN, 0.7, start_seed=1)])
+    assert shown(results) == (60.0, 2)
+
+
 def test_a_run_of_another_plan_or_scale_does_not_count():
     assert shown(Results([run(Plan("cifar10", "cifar10", {"incremental": True}), 0.5)])) is None
     assert shown(Results([run(PLAN, 0.5, scale="fast")])) is None

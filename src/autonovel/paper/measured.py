@@ -160,9 +160,9 @@ class Results:
         """The runs of a plan that has one part, in the order in which they were made."""
         return self._by_plan.get((about(plan), scale), [])
 
-    def newest(self, plan: Plan, scale: str) -> dict[int, Measured]:
-        """By seed, the newest run that has the plan's score."""
-        return {run.seed: run for run in self.runs(plan, scale) if _at_score(run, plan) is not None}
+    def newest(self, plan: Plan, scale: str) -> dict[tuple[int, int], Measured]:
+        """By the seeds of the first stages and of the last, the newest run that has the plan's score."""
+        return {(run.start_seed, run.seed): run for run in self.runs(plan, scale) if _at_score(run, plan) is not None}
 
     def shown(self, plan: Plan, scale: str, unit: str) -> Shown | None:
         """The value of a plan: by seed, the mean over its parts, where all of them are there."""

@@ -307,7 +307,7 @@ def is_done(results: Results, job: Wanted, scale: Scale, key: str) -> bool:
     return any(
         run.key == key and not run.failed and all(score in run.scores for score in job.scores)
         for run in results.runs(job.plan, scale)
-        if run.seed == job.seed
+        if run.seed == job.seed  # the key holds the seed of the first stages
     )
 
 
