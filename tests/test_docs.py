@@ -200,3 +200,12 @@ def test_what_contributing_says_to_look_for_is_there() -> None:
         assert path.exists(), file
         first = re.match(r"`([\w<>]+)`", look)
         assert first is None or first[1] in path.read_text(encoding="utf-8"), (file, look)
+
+
+def test_pages_that_the_program_speaks_of_exist() -> None:
+    sources = [path for folder in ("src", "lab", "examples") for path in (ROOT / folder).rglob("*.py")]
+    named = {
+        name for path in sources for name in re.findall(r"\b(?:docs|lab)/[\w-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 2
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -168,7 +168,7 @@ def test_the_divergence_grows_over_a_share_of_the_epochs(share: float, length: f
 
 
 def test_the_divergence_pushes_an_unlabelled_image_off_the_mean_of_the_labelled_ones_however_sure_it_is() -> None:
-    """The cross term's gradient in the scores is the prediction less the labelled mean: it does not fade (docs/swap.md)."""
+    """The cross term's gradient in the scores is the prediction less the labelled mean: it does not fade (lab/log.md)."""
     from autonovel.maths.losses import set_divergence
 
     labelled = torch.tensor([True, True, True, False])

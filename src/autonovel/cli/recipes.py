@@ -34,7 +34,7 @@ class Recipes(Verb):
         for path, lines in described().items():
             say(f"\n{option(path)} NAME")
             _print_names(lines)
-        say("\nautonovel tune compares any of them on your own known classes; docs/choosing.md has figures.")
+        say("\nautonovel tune compares any of them on your own known classes; docs/paper.md has figures.")
 
 
 def _print_names(lines: Mapping[str, str]) -> None:

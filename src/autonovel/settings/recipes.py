@@ -160,7 +160,7 @@ def _omniglot(preset: str) -> Recipe:
 def _characters(preset: str) -> Recipe:
     """Many known classes with few images each: episodes over them teach a space, in which the pile is grouped.
 
-    Compared on known alphabets of OmniGlot (docs/results.md).
+    Compared on known alphabets of OmniGlot (lab/log.md).
     """
     return Recipe(
         name="characters",
@@ -232,7 +232,7 @@ def _digits_split(preset: str) -> Recipe:
 
 
 def _digits(preset: str) -> Recipe:
-    # compared on probe classes among the known digits (docs/digits.md, which also says what is not clean about it)
+    # compared on probe classes among the known digits (lab/log.md, which also says what is not clean about it)
     vary = Augment("turn", rotate=10.0, zoom=0.1, shift=0.06)
     return Recipe(
         name="digits",

@@ -319,7 +319,7 @@ def _fit_joint(recipe: Recipe, facts: Facts, notes: list[str]) -> Joint:
 
 
 def _fit_swap(swap: SwapSettings, many: bool, any_size: bool, notes: list[str]) -> SwapSettings:
-    """What swapped prediction leaves to the number of classes; compared on known classes of CIFAR-100 (docs/swap.md)."""
+    """What swapped prediction leaves to the number of classes; compared on known classes of CIFAR-100 (lab/log.md)."""
     if swap.by_class == -1:
         swap = replace(swap, by_class=0.5 if many else 0.0)
         if many:
