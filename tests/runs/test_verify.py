@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,3 +134,35 @@ def test_a_list_of_checksums_that_is_none_is_named(run: Run, content: bytes) -> 
     (run.path / checksums.FILE).write_bytes(content)
     with pytest.raises(InputError, match=r"checksums.sha256 is damaged"):
         list(problems_of(load(run.path)))
+
+
+REWRITTEN = """
+import os, sys
+
+from autonovel.runs.folder import Folder
+run, moment = Folder(sys.argv[1]), sys.argv[2]
+listed = Folder._write_checksums
+count = 0
+
+def killed(self, found):
+    global count
+    count += 1
+    if moment == "before" and count == 1:
+        listed(self, found)
+        os.kill(os.getpid(), 9)
+    if moment == "after" and count == 2:
+        os.kill(os.getpid(), 9)
+    listed(self, found)
+
+Folder._write_checksums = killed
+run.write_rows("unlike.csv", ("image",), [("1.png",)])
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_while_a_file_is_written_again_spoils_nothing(run: Run, moment: str) -> None:
+    before = run.file("unlike.csv").read_text()
+    done = subprocess.run([sys.executable, "-c", REWRITTEN, run.path, moment], check=False)
+    assert done.returncode == -9
+    assert list(problems_of(Run(run.path))) == []
+    assert (Run(run.path).file("unlike.csv").read_text() == before) == (moment == "before")

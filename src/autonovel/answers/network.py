@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from autonovel.base.errors import TrainingError, option
 from autonovel.data.images import ImageSet
 from autonovel.data.loader import Images, as_tensor, put_on, resize
 from autonovel.machine.capture import not_captured
@@ -59,7 +60,13 @@ def answer(
                 new.append(new_scores.cpu())
             if progress is not None:
                 progress(sum(map(len, features)))
-    return Scores(torch.cat(features), torch.cat(joint), torch.cat(new) if new else None)
+    whole = torch.cat(features)
+    if not torch.isfinite(whole).all():
+        raise TrainingError(
+            "The features of the network are not finite, so training went wrong although no loss showed it; a lower "
+            f"{option('joint.lr')} usually helps, in another folder."
+        )
+    return Scores(whole, torch.cat(joint), torch.cat(new) if new else None)
 
 
 def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Path | None) -> Iterator[Scores]:

@@ -29,7 +29,7 @@ def whole(target: Path, *, lasting: bool = True) -> Iterator[Path]:
     Args:
         target: the file to be.
         lasting: it is on the disk before it takes its place, and the folder knows it before this returns, so that it is there
-            if the machine stops; and what killed processes left of such files goes. Of many files that can be made again,
+            if the machine stops; and what killed processes left in the folder goes. Of many files that can be made again,
             that would take longer than to write them.
     """
     name = target.name
@@ -37,7 +37,7 @@ def whole(target: Path, *, lasting: bool = True) -> Iterator[Path]:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
     part = target.with_name(f".{name}.{_machine()}-{os.getpid()}.part")
     if lasting:
-        remove_cut_off(target.parent, name)
+        remove_cut_off(target.parent)
     try:
         yield part
         if lasting:
@@ -50,11 +50,11 @@ def whole(target: Path, *, lasting: bool = True) -> Iterator[Path]:
             part.unlink()
 
 
-def remove_cut_off(folder: Path, name: str = "") -> None:
-    """Remove what processes of this machine left unfinished in a folder when they were killed; of one file, or of any."""
+def remove_cut_off(folder: Path) -> None:
+    """Remove what processes of this machine left unfinished in a folder when they were killed."""
     if os.name != "posix":  # elsewhere one cannot ask for a process without doing something to it
         return
-    ours = re.compile(rf"\.+{re.escape(name) if name else '.+'}\.{_machine()}-([0-9]+)\.part(\.\w+)?", re.DOTALL)
+    ours = re.compile(rf"\..+\.{_machine()}-([0-9]+)\.part(\.\w+)?", re.DOTALL)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = ours.fullmatch(entry.name) if entry.name.startswith(".") else None

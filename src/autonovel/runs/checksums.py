@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 FILE = "checksums.sha256"
@@ -25,20 +25,20 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def parse(text: str) -> dict[str, str]:
-    """The digest of each file; raises ValueError for what no run writes."""
-    found = {}
+def parse(text: str) -> dict[str, frozenset[str]]:
+    """The digest of each file, two while it is written again; raises ValueError for what no run writes."""
+    found: dict[str, frozenset[str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None or match[2].startswith("/") or ".." in Path(match[2]).parts:
             raise ValueError(f"line {number} is not a checksum")
-        found[match[2]] = match[1]
+        found[match[2]] = found.get(match[2], frozenset()) | {match[1]}
     return found
 
 
-def as_text(digests: Mapping[str, str]) -> str:
+def as_text(digests: Mapping[str, Collection[str]]) -> str:
     """The lines of the file."""
-    return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
+    return "".join(f"{digest}  {name}\n" for name in sorted(digests) for digest in sorted(digests[name]))
 
 
 def files_of(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -39,7 +39,7 @@ class RunFiles:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._verified: dict[str, tuple[int, ...]] = {}
-        self._sums: tuple[tuple[int, ...], dict[str, str]] = ((), {})
+        self._sums: tuple[tuple[int, ...], dict[str, frozenset[str]]] = ((), {})
 
     @property
     def exists(self) -> bool:
@@ -81,12 +81,12 @@ class RunFiles:
             return
         wanted = self.checksums.get(name)
         if wanted is not None:
-            if checksums.digest_of(path) != wanted:
+            if checksums.digest_of(path) not in wanted:
                 raise damaged(self, name, "it is not as the run wrote it")
             self._verified[name] = version
 
     @property
-    def checksums(self) -> dict[str, str]:
+    def checksums(self) -> dict[str, frozenset[str]]:
         """The digest of every file as the run wrote it; empty where the run is not finished, or none were kept."""
         if not self.has("summary.json"):  # what is there may be of a run that was finished once and goes on
             return {}
@@ -156,12 +156,12 @@ class RunFiles:
     def write_last(self, name: str, content: Any) -> None:
         """Write the last file of a run, a JSON file; before it, what all files were, this one too."""
         with written(self.path / checksums.FILE):
-            found = {other: checksums.digest_of(self.path / other) for other in checksums.files_of(self.path)}
-        found[name] = hashlib.sha256(_as_text(content).encode()).hexdigest()
+            found = {other: {checksums.digest_of(self.path / other)} for other in checksums.files_of(self.path)}
+        found[name] = {hashlib.sha256(_as_text(content).encode()).hexdigest()}
         self._write_checksums(found)
         self.write_json(name, content)
 
-    def _write_checksums(self, found: Mapping[str, str]) -> None:
+    def _write_checksums(self, found: Mapping[str, Collection[str]]) -> None:
         with self.whole(checksums.FILE) as path:
             path.write_text(checksums.as_text(found), encoding="utf-8")
 
@@ -253,10 +253,14 @@ class RunFiles:
         target = self._no_link(name)
         with written(target):
             target.parent.mkdir(parents=True, exist_ok=True)
+            known, digest = self.checksums, ""
             with whole(target) as part:
                 yield part
-            if name in (known := self.checksums):  # a file that is written again is as the run wrote it
-                self._write_checksums({**known, name: checksums.digest_of(target)})
+                if name in known and (digest := checksums.digest_of(part)) not in known[name]:
+                    # both count until the new file is in its place, so that a kill in between spoils nothing
+                    self._write_checksums({**known, name: known[name] | {digest}})
+            if digest and known[name] != {digest}:
+                self._write_checksums({**known, name: {digest}})
 
 
 def check_format(run: RunFiles) -> None:

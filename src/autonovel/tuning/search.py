@@ -136,6 +136,9 @@ class Search:
             self._log.truncate(len(f"{whole}{newline}".encode()))  # a line that a kill cut off would spoil the next one
             rows = [self._row(number, line) for number, line in enumerate(whole.split("\n"), 1) if line]
             self._rows = {row["trial"]: row for row in rows if "acc" in row}
+            for trial in self._rows:  # what a kill left of a trial that is done
+                if str(trial).isalnum():  # anything else is no name of ours
+                    shutil.rmtree(self.out / "runs" / str(trial), ignore_errors=True)
             yield
 
     def _row(self, number: int, line: str) -> dict[str, Any]:
