@@ -92,6 +92,9 @@ def test_images_move_and_clusters_are_regrouped(finished: Path, call: Call) -> N
     made = call("move", finished, "new", image)
     assert made.returncode == 0, made.stderr
     assert load(finished).clusters[-1].members.tolist() == [[p.image for p in run.predictions].index(image)]
+    dissolved = call("dissolve", finished, 0).stdout.splitlines()
+    assert dissolved[0].startswith("cluster 0: no longer there (before: new 0, ")
+    assert call("undo", finished).returncode == 0
     regrouped = call("regroup", finished, "--n-new", 2)
     assert regrouped.returncode == 0, regrouped.stderr
     assert sum(cluster.kind == "new" for cluster in load(finished).clusters) == 2

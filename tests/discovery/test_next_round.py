@@ -174,6 +174,8 @@ def test_merged_and_marked_clusters_are_known_without_a_name(first: Run) -> None
 def test_a_merged_cluster_that_was_split_again_or_undone_is_no_class(first: Run) -> None:
     first.merge(1, 2).name(0, "heron").split(1)
     assert images_of(next_round(first).given).class_names == ("kind 0", "kind 1", "heron")
+    first.undo().dissolve(1)
+    assert images_of(next_round(first).given).class_names == ("kind 0", "kind 1", "heron")
     first.undo()
     assert "new 1" in images_of(next_round(first).given).class_names
     first.undo().undo().name(3, "stork")
@@ -184,6 +186,7 @@ def test_a_merged_cluster_stays_a_class_where_regrouping_keeps_it(first: Run) ->
     # features in which clusters 1 and 2 lie close together, whatever the network of the run has learned
     heaps = np.array([[9, 0], [0, 1], [0, 2], [0, -9]])[first.machine.group]
     first.write_array("features.npy", (heaps + np.random.default_rng(0).normal(0, 0.2, heaps.shape)).astype(np.float16))
+    (first.path / "features-labelled.npy").unlink()
     first = load(first.path).mark(0, "not a class").merge(1, 2)
     more, kept = class_images(np.array([2, 3]), SIDE, 9, 6), []
     for k in (2, 9):

@@ -184,6 +184,7 @@ CASES: Mapping[str, Case] = {
     "split": _edit("split", "0", "2"),
     "move": _edit("move", "1", "pile/2-0.png"),
     "mark": _edit("mark", "0", "not a class"),
+    "dissolve": _edit("dissolve", "0"),
     "undo": Case(("undo", "named"), ("named",), once=True),
     "redo": Case(("redo", "undone"), ("undone",), once=True),
     "regroup": _edit("regroup", "--n-new", "3"),

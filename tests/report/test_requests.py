@@ -109,7 +109,7 @@ def test_a_body_of_any_kind_and_size_is_a_change_or_a_sentence(guard: Guard, run
         "\x00",
         "\ud800",
     )
-    verbs = ("name", "merge", "split", "move", "gather", "mark", "regroup", "undo", "redo", "delete")
+    verbs = ("name", "merge", "split", "move", "gather", "mark", "dissolve", "regroup", "undo", "redo", "delete")
     for number in range(400):
         wish: dict[str, Any] = {
             **good,

@@ -80,6 +80,21 @@ def test_a_class_whose_images_were_all_moved_has_no_output(tmp_path: Path) -> No
     assert outputs_of(run).silent == ["new 1"]
 
 
+def test_a_dissolved_cluster_is_answered_as_its_images_are(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0] * 9 + [1] * 9 + [2] * 9, n_new=4)
+    features = np.concatenate([np.full((9, 2), 0.0), [[1, 1]] * 4 + [[8, 8]] * 5, np.full((9, 2), 9.0)])
+    run.write_features("features.npy", features.astype(np.float32))
+    run.dissolve(1).dissolve(3)  # one between the others, and an empty one
+    outputs = outputs_of(run)
+    assert [(part.output, part.cluster) for part in outputs.parts if part.output > 1] == [
+        (2, 0), (3, 2), (3, 0), (4, 2), (5, None)
+    ]  # fmt: skip
+    assert named(outputs, 5)[0] == "not a class"
+    assert outputs.agreement == 1
+    run.regroup(4)  # which may give the number of the empty one to others
+    assert [part.cluster for part in outputs_of(run).parts if part.output == 5] == [None]
+
+
 def test_regrouping_follows_most_images(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [0] * 6 + [1] * 4 + [2] * 5 + [3] * 3, n_new=5, labelled=2)
     run.mark(3, "not a class").regroup(2)

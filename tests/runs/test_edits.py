@@ -193,6 +193,33 @@ def test_the_bare_name_of_a_file_does_where_only_one_is_called_so(tmp_path: Path
         run.move(".jpg", 1)
 
 
+def test_the_images_of_a_dissolved_cluster_go_to_the_class_that_is_nearest(run: Run) -> None:
+    run.name(1, "heron").name(2, "stork").mark(0, "not a class").move(3, 2).move([2], None)
+    run.write_features("features.npy", np.random.default_rng(3).normal(size=(10, 6)).astype(np.float32))
+    before = run.state
+    run.dissolve(2)
+    features, members = run.features.astype(float), before.members
+    for row in members[2]:
+        apart = {n: np.linalg.norm(features[row] - features[members[n]].mean(0)) for n in (1, 3, -2)}
+        assert run.state.group[row] == min(apart, key=lambda n: apart[n])
+    others = before.group != 2
+    assert np.array_equal(run.state.group[others], before.group[others])
+    assert run.names == {1: "heron"}
+    assert not run.state.moved[3]  # nobody put it where it is now
+    with pytest.raises(InputError, match=r"There is no cluster 2; this run has clusters 0 to 1 and 3\."):
+        run.dissolve(2)
+    (run.path / "features.npy").unlink()
+    assert load(run.path).undo().state.group.tolist() == before.group.tolist()
+
+
+def test_the_last_class_cannot_be_dissolved(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0, 0, 1], known=(), labelled=0, n_new=2).mark(1, "not a class")
+    with pytest.raises(InputError, match="There is no class beside cluster 0 that its images could go to"):
+        run.dissolve(0)
+    run.mark(1, "new").dissolve(0)
+    assert sizes(run) == {1: 3}
+
+
 def test_two_people_do_not_overwrite_each_other(run: Run) -> None:
     other = load(run.path)
     seen = len(other.edits)

@@ -14,6 +14,7 @@ from autonovel.api.run import Run, load
 from autonovel.api.show import as_html
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.runs.files import FORMAT
+from autonovel.runs.verbs import VERBS
 from tests.runs.made import SUMMARY, make_run
 
 GROUPS = [0, 0, 1, -1, 2, 2, 2, -2, 1, 0]
@@ -271,9 +272,7 @@ def test_a_run_says_what_it_has_come_to(tmp_path: Path) -> None:
 
 def test_a_person_is_shown_her_own_verbs(tmp_path: Path) -> None:
     listed = dir(make_run(tmp_path / "run", GROUPS))
-    assert {"name", "merge", "split", "move", "mark", "undo", "redo", "regroup", "predict", "export", "report"} <= set(
-        listed
-    )
+    assert {*VERBS, "predict", "export", "report"} <= set(listed)
     assert not {"write_json", "claim", "append_metrics", "_keep", "read_tensors"} & set(listed)
 
 

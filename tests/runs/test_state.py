@@ -50,6 +50,7 @@ verbs = st.one_of(
     st.tuples(st.just("move"), st.lists(st.integers(0, N - 1), min_size=1), st.one_of(number, st.just("cat"))),
     st.tuples(st.just("mark"), number, st.sampled_from(["new", "not a class", "cat", "new 1"])),
     st.tuples(st.just("regroup"), st.integers(1, 6)),
+    st.tuples(st.just("dissolve"), number),
     st.tuples(st.just("undo")),
     st.tuples(st.just("redo")),
 )

@@ -158,7 +158,7 @@ def _merged(run: Run) -> set[int]:
     for entry in (edits[number] for number in standing(edits)[0]):
         if entry["do"] == "merge":
             merged = (merged - set(entry["clusters"])) | {entry["into"]}
-        elif entry["do"] == "split":
+        elif entry["do"] in ("split", "dissolve"):
             merged.discard(entry["cluster"])
         elif entry["do"] == "regroup":  # which may give the numbers of others anew
             merged &= set(entry["kept"]) | (run.state.marks.keys() - set(entry["numbers"]))

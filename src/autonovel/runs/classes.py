@@ -162,7 +162,7 @@ def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: Sta
 
 
 GONE = np.iinfo(np.int64).max
-"""What an empty cluster became when all were made anew."""
+"""What an empty cluster became when it was dissolved, or all were made anew."""
 
 
 def _empty_now(run: Folder, cluster: int) -> int:
@@ -172,6 +172,8 @@ def _empty_now(run: Folder, cluster: int) -> int:
         entry, before, state = entries[line], state, apply(state, entries[line])
         if entry["do"] == "merge" and now in entry["clusters"]:
             now = entry["into"]
+        elif entry["do"] == "dissolve" and now == entry["cluster"]:
+            now = GONE
         elif entry["do"] == "regroup" and now not in entry["kept"]:
             now = GONE if now in before.marks and before.marks[now].kind == "new" else now
     return now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,16 @@ def neighbours(features: npt.NDArray[np.floating], row: int, k: int) -> npt.NDAr
     k = max(0, min(k, len(distance) - 1))
     nearest = np.argpartition(distance, k - 1)[:k] if k else np.zeros(0, dtype=np.int64)
     return nearest[np.lexsort((nearest, distance[nearest]))]
+
+
+def nearest_middles(
+    features: npt.NDArray[np.floating], rows: npt.NDArray[np.int64], groups: Sequence[npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
+    """For each of these rows, the place of the group of rows whose middle is nearest."""
+    middles = np.stack([np.asarray(features[members], dtype=np.float32).mean(0) for members in groups])
+    parts = [np.asarray(features[rows[i : i + CHUNK]], dtype=np.float32) for i in range(0, len(rows), CHUNK)]
+    found = [np.stack([np.square(part - middle).sum(1) for middle in middles]).argmin(0) for part in parts]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
 def reduced(features: npt.NDArray[np.floating], components: int = COMPONENTS) -> Floats:

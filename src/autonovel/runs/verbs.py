@@ -242,6 +242,48 @@ class Mark(Edit):
 
 
 @dataclass(frozen=True)
+class Dissolve(Edit):
+    """Give each image of a cluster to the class whose middle is nearest among the others; the cluster is gone then."""
+
+    DO = "dissolve"
+    cluster: int
+    """The cluster that is none."""
+
+    def entry(self, state: State, run: Folder) -> Entry:
+        """The images by the cluster they go to, or by -1 - k where that is the known class k."""
+        import numpy as np
+
+        from autonovel.runs.geometry import nearest_middles
+
+        number = cluster_of(state, self.cluster)
+        members = state.members
+        rows = members.pop(number, np.zeros(0, dtype=np.int64))
+        classes = [n for n in members if n < 0 or state.marks[n].kind != "not a class"]
+        if not classes:
+            raise InputError(f"There is no class beside cluster {number} that its images could go to.")
+        nearest = nearest_middles(run.features, rows, [members[n] for n in classes])
+        parts = {str(n): rows[nearest == i].tolist() for i, n in enumerate(classes) if (nearest == i).any()}
+        return {"do": "dissolve", "cluster": number, "parts": parts}
+
+    @staticmethod
+    def apply(state: State, entry: Entry) -> State:
+        """Its images are elsewhere, where nobody put them one by one."""
+        number, group, moved = entry["cluster"], state.group.copy(), state.moved.copy()
+        for to, rows in entry["parts"].items():
+            _ = state.marks[int(to)] if int(to) >= 0 else state.known[-1 - int(to)]
+            group[rows], moved[rows] = int(to), False
+        if (group == number).any():
+            raise ValueError(f"cluster {number} would still have images")
+        return replace(
+            state,
+            group=group,
+            moved=moved,
+            marks={n: mark for n, mark in state.marks.items() if n != number},
+            names={n: name for n, name in state.names.items() if n != number},
+        )
+
+
+@dataclass(frozen=True)
 class Regroup(Edit):
     """Sort the images of a run into another number of classes, without training again: the features that were kept are grouped
     as a discovery groups them. Images that were moved stay with the cluster they were put into, and a cluster that stays mostly
@@ -336,6 +378,7 @@ class Verbs:
     split = Method(Split)
     move = Method(Move)
     mark = Method(Mark)
+    dissolve = Method(Dissolve)
     undo = Method(Undo)
     redo = Method(Redo)
     regroup = Method(Regroup)
