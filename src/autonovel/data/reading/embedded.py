@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
+from autonovel.data.reading.described import Described, is_described, refuse_other_network
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,11 @@ class Embedded:
 def read_embedded(labelled: Any, unlabelled: Any = None) -> Embedded:
     """The features of known classes and of the pile, or of one pile in which some have labels.
 
-    Either may be an array (n, d), a pair of arrays (features, labels), a .npy file, or a Parquet table with a column
-    ``features`` and, if there are any, ``image`` and ``label``.
+    Either may be an array (n, d), a pair of arrays (features, labels), a .npy file, a Parquet table with a column
+    ``features`` and, if there are any, ``image`` and ``label``, or a folder that describe has finished.
     """
+    if is_described(labelled) and is_described(unlabelled):
+        refuse_other_network(Described(labelled), Described(unlabelled))
     parts = [
         _read(given, role) for given, role in ((labelled, "labelled"), (unlabelled, "unlabelled")) if given is not None
     ]
@@ -77,9 +80,18 @@ def _read(given: Any, role: str) -> tuple[npt.NDArray[np.float32], list[Any], li
 
 
 def _from_file(path: Path) -> tuple[Any, Any, Any]:
-    """Features, labels and names of a file."""
+    """Features, labels and names of a file, or of a folder that describe has finished."""
+    if path.is_dir():
+        found = Described(path)
+        parts = [(rows.features, rows.labels, rows.images) for rows in found.parts()]
+        if not found.n_rows:
+            raise InputError(f"There are no images in {path}; its problems.csv says why.")
+        features, labels, names = map(np.concatenate, zip(*parts, strict=True))
+        return features, labels, names
     if not path.is_file():
-        raise InputError(f"There is no file {str(path)!r}; give a .npy file or a Parquet table of features.")
+        raise InputError(
+            f"There is no file {str(path)!r}; give a .npy file, a Parquet table of features, or a folder of describe."
+        )
     if path.suffix.lower() == ".npy":
         return load_array(path), None, None
     if path.suffix.lower() not in (".parquet", ".pq"):
