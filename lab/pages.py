@@ -14,6 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from autonovel.cli.flags import all_flags
+from autonovel.settings.recipe import Recipe
+from autonovel.settings.recipes import describe_recipes
+
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "lab" / "rows"
 PLACE = re.compile(r"(<!-- table: ([\w-]+) -->)(.*?)(<!-- end -->)", re.DOTALL)
@@ -112,19 +116,6 @@ def runs_table(rows: Iterable[Row]) -> str:
     return table(head, (line(group) for group in grouped(rows)))
 
 
-def notes(rows: Iterable[Row]) -> str:
-    """What was noted about the conditions, once for all rows that share it."""
-    sharers: dict[tuple[object, str], dict[str, None]] = {}
-    for row in rows:
-        if row.get("note"):
-            said = re.sub(r"; whole command .*", "", row["note"])
-            sharers.setdefault((row.get("commit"), said), {})[what(row)] = None
-    return "\n".join(
-        f"- {'; '.join(names) if len(names) < 4 else f'{len(names)} rows'}, {commit}: {said}"
-        for (commit, said), names in sharers.items()
-    )
-
-
 def estimates_table(rows: Sequence[Row]) -> str:
     """How far each way of counting is off, over all problems of a file."""
     names = list(dict.fromkeys(name for row in rows for name in row["estimates"]))
@@ -137,6 +128,12 @@ def estimates_table(rows: Sequence[Row]) -> str:
         one = f"{pairs[0][0]['n_new']} of {pairs[0][1]}" if len(pairs) == 1 else "–"
         lines.append([f"`{name}`", str(len(pairs)), f"{error:.2f}", f"{held} of {len(ranges)}", one])
     return table(["estimate", "piles", "mean error in classes", "interval holds the truth", "found, if one"], lines)
+
+
+def in_force(row: Row) -> bool:
+    """Whether the recipe and the settings of a row are still there."""
+    changed = {change.partition("=")[0] for change in row.get("changed") or []}
+    return row.get("recipe", "folder") in describe_recipes() and changed <= {flag.path for flag in all_flags(Recipe)}
 
 
 def firmest(rows: Sequence[Row]) -> list[Row]:
@@ -182,7 +179,7 @@ def problems_table(rows: Sequence[Row]) -> str:
 
 def whole_file(rows: Sequence[Row]) -> str:
     """What one file holds; of runs that several versions made, the one with most seeds."""
-    everything, rows = rows, firmest(rows)
+    everything, rows = rows, firmest([row for row in rows if in_force(row)])
     kinds: list[tuple[Callable[[Row], bool], Callable[[list[Row]], str]]] = [
         (lambda row: "acc_new" in row, runs_table),
         (lambda row: "estimates" in row, estimates_table),
@@ -193,9 +190,7 @@ def whole_file(rows: Sequence[Row]) -> str:
     if others := len(rows) - sum(len(own) for own, _ in chosen):
         parts.append(f"{others} further lines are only in the file.")
     if earlier := len(everything) - len(rows):
-        parts.append(f"Of other versions there {'is' if earlier == 1 else 'are'} {earlier} in the file.")
-    if said := notes(rows):
-        parts.append(f"Conditions:\n\n{said}")
+        parts.append(f"Only in the file, of other versions or of settings that are gone: {earlier}.")
     return "\n\n".join(parts)
 
 

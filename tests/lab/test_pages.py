@@ -87,11 +87,12 @@ def test_problems_are_a_line_for_each_kind_with_mean_and_worst() -> None:
     assert pages.whole_file(rows).splitlines()[-1] == line
 
 
-def test_rows_that_share_their_conditions_share_a_line() -> None:
-    rows = [{"recipe": "best", "note": "shared", "commit": "abc", "run": f"run-{letter}"} for letter in "abcd"]
-    assert pages.notes(rows) == "- 4 rows, abc: shared"
-    assert pages.notes(rows[:2]).count("run-") == 2
-    assert pages.notes([*rows, rows[0] | {"note": "alone"}]).splitlines()[1].endswith("abc: alone")
+def test_rows_of_settings_that_are_gone_are_only_in_the_file() -> None:
+    run = {"recipe": "best", "acc_new": 0.5}
+    gone = [run | {"changed": ["joint.queue_of_targets=3"]}, run | {"recipe": "cluster-contrast"}]
+    shown = pages.whole_file([run, run | {"changed": ["joint.regroups=9"]}, *gone])
+    assert len([line for line in shown.splitlines() if line.startswith("| `best`")]) == 2
+    assert shown.endswith("Only in the file, of other versions or of settings that are gone: 2.")
 
 
 @pytest.mark.parametrize("file", sorted(pages.ROWS.glob("*.json*")), ids=lambda file: file.name)
@@ -110,4 +111,4 @@ def test_of_a_run_that_several_versions_made_the_one_with_most_seeds_is_shown() 
     ]
     assert pages.firmest(rows) == [*rows[:2], rows[3]]
     assert pages.firmest([rows[2], run | {"commit": "ghi"}]) == [run | {"commit": "ghi"}]
-    assert "Of other versions there is 1 in the file." in pages.whole_file(rows)
+    assert "Only in the file, of other versions or of settings that are gone: 1." in pages.whole_file(rows)
