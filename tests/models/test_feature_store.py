@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from autonovel.base.errors import InputError
-from autonovel.data.augment import make_view, to_float
+from autonovel.data.augment import to_float
 from autonovel.models import feature_files, feature_store
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.feature_store import stream_features
 from autonovel.models.foreign import Pretrained
 from autonovel.models.layers import Conv2d
 from autonovel.models.views import BatchNorm, GlobalAverage
-from autonovel.settings.augment import Augment
 from autonovel.settings.recipe import Model
 
 CPU = torch.device("cpu")
@@ -58,11 +57,11 @@ def pictures(n: int, side: int = 8, seed: int = 0, channels: int = 3) -> np.ndar
     return np.random.default_rng(seed).integers(0, 256, (n, side, side, channels), dtype=np.uint8)
 
 
-def features_of(backbone: Backbone, images: Any, *, views: int = 0, **options: Any) -> np.ndarray:
+def features_of(backbone: Backbone, images: Any, **options: Any) -> np.ndarray:
     """All parts as one array, which has its shape even where there is no part."""
-    shape = (views, backbone.n_features) if views else (backbone.n_features,)
-    parts = stream_features(backbone, images, views=views, **options)
-    return np.concatenate([np.empty((0, *shape), np.float32), *parts])
+    return np.concatenate(
+        [np.empty((0, backbone.n_features), np.float32), *stream_features(backbone, images, **options)]
+    )
 
 
 def expected(backbone: Backbone, images: np.ndarray) -> np.ndarray:
@@ -152,8 +151,6 @@ def test_what_makes_features_different(tmp_path: Path) -> None:
         lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, precision=torch.bfloat16),
         lambda: features_of(tiny(), pictures(4, side=10), device=CPU, cache=tmp_path),
         lambda: features_of(tiny(), images.reshape(4, 4, 16, 3), device=CPU, cache=tmp_path),  # the same bytes
-        lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, views=1),
-        lambda: features_of(tiny(), images, device=CPU, cache=tmp_path, views=1, augment=Augment(kind="none")),
     ]
     for number, call in enumerate(calls):
         before = Counting.images
@@ -161,30 +158,9 @@ def test_what_makes_features_different(tmp_path: Path) -> None:
         assert Counting.images == before + 4, number
 
 
-def test_views_depend_on_the_pixels_alone(tmp_path: Path) -> None:
-    backbone, images = tiny(), pictures(6, side=12)
-    found = features_of(backbone, images, device=CPU, views=3, cache=tmp_path)
-    assert found.shape == (6, 3, 5)
-    assert len(np.unique(found.reshape(18, 5), axis=0)) > 12  # the views differ
-    order = np.array([4, 1, 5, 0, 2, 3])
-    np.testing.assert_allclose(features_of(backbone, images[order], device=CPU, views=3), found[order], atol=1e-6)
-    count = Counting.images
-    assert np.array_equal(features_of(backbone, images, device=CPU, views=3, cache=tmp_path), found)
-    assert Counting.images == count
-    # they are views as training makes them
-    digest = feature_store._digest(images[2])
-    index = torch.tensor([int.from_bytes(digest[:4], "little")])
-    key = torch.tensor(feature_store.make_key("views"))
-    view = make_view(torch.from_numpy(images[2:3]), key, index, feature_store.VIEWS, view=1, mirror=True)
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in backbone.statistics)
-    with torch.no_grad():
-        one = backbone.blocks.eval()((view - mean) / std).numpy()
-    np.testing.assert_allclose(found[2, 1], one[0], atol=1e-4)
-
-
 def test_nothing_to_do(tmp_path: Path) -> None:
     assert features_of(tiny(), pictures(0), device=CPU, cache=tmp_path).shape == (0, 5)
-    assert features_of(tiny(), [], device=CPU, views=2).shape == (0, 2, 5)
+    assert features_of(tiny(), [], device=CPU).shape == (0, 5)
     assert not list(tmp_path.rglob("*.features"))
 
 
@@ -254,15 +230,14 @@ def test_no_more_is_read_than_there_is_room_for(tmp_path: Path, keeps: bool) -> 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("views", [0, 2])
-def test_a_gpu_computes_the_features_of_the_cpu(monkeypatch: pytest.MonkeyPatch, views: int, tmp_path: Path) -> None:
+def test_a_gpu_computes_the_features_of_the_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(feature_store._PACE, "cuda", feature_store._Pace(chunk=64, pixels=6 * 8 * 8, under_way=2))
     images = pictures(47)  # a full batch has six, the last is filled up
-    on_cpu = features_of(tiny(), images, device=CPU, views=views)
+    on_cpu = features_of(tiny(), images, device=CPU)
     cuda, pixels = torch.device("cuda"), torch.from_numpy(images)
     for parts in ([images[:20], pixels[20:21], images[21:]], [pixels.cuda()]):
         for cache in (None, tmp_path):
-            found = features_of(tiny(), parts, device=cuda, views=views, cache=cache)
+            found = features_of(tiny(), parts, device=cuda, cache=cache)
             np.testing.assert_allclose(found, on_cpu, atol=1e-3)
 
 

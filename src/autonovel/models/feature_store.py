@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from autonovel.base.chance import make_key
-from autonovel.data.augment import make_view, to_float
+from autonovel.data.augment import to_float
 from autonovel.data.loader import as_tensor
 from autonovel.machine import cpu
 from autonovel.machine.prefetch import prefetch
@@ -31,12 +30,8 @@ from autonovel.machine.transfer import Arriving, send
 from autonovel.models.backbones import Backbone, digest
 from autonovel.models.feature_files import DIGEST, Features, Store
 from autonovel.models.layers import Conv2d, Folds, Linear
-from autonovel.settings.augment import Augment
 
 Chunk = npt.NDArray[np.uint8] | Tensor
-
-VIEWS = Augment("crop", (0.6, 1.0))
-"""How random views differ from the image, beside being mirrored by chance: mild crops."""
 
 _HASHED_ALONE = 2**22
 """Hashing up to this many bytes is not worth several threads."""
@@ -74,8 +69,6 @@ def stream_features(
     device: torch.device,
     precision: torch.dtype = torch.float32,
     cache: Path | None = None,
-    views: int = 0,
-    augment: Augment = VIEWS,
 ) -> Iterator[Features]:
     """The features of images under a pre-trained backbone, in evaluation mode: part by part, each as soon as it is there.
 
@@ -85,18 +78,16 @@ def stream_features(
         device: where to compute.
         precision: of the matrix work.
         cache: folder where features are kept; None keeps none.
-        views: how many random views of each image to use instead of the image itself; they depend on its pixels alone.
-        augment: what a view may change.
 
     Yields:
-        float32 (m, d), or (m, views, d) with views, in the order of the images.
+        float32 (m, d), in the order of the images.
     """
     if backbone.statistics is None or not backbone.identity:
         raise ValueError("Only the features of a pre-trained backbone can be kept.")
     parts = [images] if isinstance(images, np.ndarray | Tensor) else images
-    if cache is None and not views:
+    if cache is None:
         return _computed(backbone, parts, device, precision)
-    return _kept(backbone, parts, device, precision, cache, views, augment)
+    return _kept(backbone, parts, device, precision, cache)
 
 
 def _computed(
@@ -119,18 +110,11 @@ def _computed(
 
 
 def _kept(
-    backbone: Backbone,
-    parts: Iterable[Chunk],
-    device: torch.device,
-    precision: torch.dtype,
-    cache: Path | None,
-    views: int,
-    augment: Augment,
+    backbone: Backbone, parts: Iterable[Chunk], device: torch.device, precision: torch.dtype, cache: Path
 ) -> Iterator[Features]:
-    """Features of images that are known again, in this computation and where there is a cache in others."""
+    """Features of images that are known again, in this computation and in others."""
     network: _Network | None = None
     store: Store | None = None
-    shape = (backbone.n_features,) if not views else (views, backbone.n_features)
     pace = _PACE[device.type]
     under_way: deque[_UnderWay] = deque()
     begun: set[bytes] = set()  # the digests of what is under way
@@ -139,9 +123,9 @@ def _kept(
         assert store is not None
         _, digests, missing, found = under_way.popleft()
         if found is not None:
-            store.add(missing, found().reshape(len(missing), -1))
+            store.add(missing, found())
             begun.difference_update(missing)
-        return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), *shape)
+        return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), backbone.n_features)
 
     if pace.under_way:  # joined in one thread, digested in another: a GPU takes gigabytes of pixels a second
         chunks = prefetch(_with_digests(prefetch(_batches(parts, pace, device), room=1)))
@@ -150,15 +134,15 @@ def _kept(
     try:
         for chunk, digests in chunks:
             if store is None:
-                how = tuple(chunk.shape[1:3]), str(precision), views, augment if views else None
-                store = Store(cache, repr((*_made_by(backbone), *how)), int(np.prod(shape)))
+                made = (*_made_by(backbone), tuple(chunk.shape[1:3]), str(precision))
+                store = Store(cache, repr(made), backbone.n_features)
             rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in begun}
             missing, some, found = list(rows), chunk, None
             if missing:
                 network = network or _Network(backbone, device, precision)
                 if len(missing) < len(chunk):
                     some = chunk[list(rows.values())]
-                found = network.start(some, missing, views, augment)
+                found = network.start(some)
                 begun.update(missing)
             under_way.append(_UnderWay(some, digests, missing, found))
             if len(under_way) > pace.under_way:
@@ -278,24 +262,16 @@ class _Network:
         """The features of these images."""
         return self.start(images)()
 
-    def start(
-        self, images: Chunk, digests: Sequence[bytes] = (), views: int = 0, augment: Augment = VIEWS
-    ) -> Callable[[], Features]:
+    def start(self, images: Chunk) -> Callable[[], Features]:
         """Has a GPU begin with these images; what comes back waits for their features. A CPU computes them at once."""
         pixels = torch.from_numpy(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
-        index = torch.tensor([int.from_bytes(digest[:4], "little") for digest in digests])
         count = torch.get_num_threads() if self.device.type == "cpu" else 1
         full = _PACE[self.device.type].batch(images)
         size = min(full, -(-len(images) // count))  # something for each thread to do
 
         def compute(part: slice) -> Tensor:
             with torch.inference_mode():
-                some = self._sent(pixels[part], full)
-                if not views:
-                    return self._features(to_float(some))
-                key, which = torch.tensor(make_key("views"), device=self.device), self._sent(index[part], full)
-                seen = [make_view(some, key, which, augment, view=view, mirror=True) for view in range(views)]
-                return torch.stack([self._features(view) for view in seen], 1)
+                return self._features(to_float(self._sent(pixels[part], full)))
 
         parts = [slice(start, start + size) for start in range(0, len(images), size)]
         # whole images side by side: threads that share one image wait for each other at the end of every layer
