@@ -57,7 +57,7 @@ def kmeans(
         if start.shape[1:] != (k, points.dim):
             raise InputError(f"Start centres must have shape ({k}, {points.dim}), not {tuple(init.shape)}.")
         start = points.to_inner(start)
-    return best_of(points, lloyd(points, start, [k] * len(start), max_iter=max_iter, tol=tol))
+    return best_of(points, lloyd(points, start, max_iter=max_iter, tol=tol))
 
 
 def best_of(points: Points, runs: Restarts) -> KMeansResult:
@@ -68,6 +68,6 @@ def best_of(points: Points, runs: Restarts) -> KMeansResult:
     best = int((runs.inertia <= least + 1e-6 * least.abs()).nonzero()[0])
     labels = points.anchors.clone()
     labels[points.anchors < 0] = runs.labels[best]
-    centres = runs.centres[best, : runs.sizes[best]].double() * points.scale + points.mean.double()
+    centres = runs.centres[best].double() * points.scale + points.mean.double()
     inertia = runs.inertia[best].item() * points.scale**2
     return KMeansResult(labels, centres.to(points.dtype), inertia, int(runs.n_iter[best]))

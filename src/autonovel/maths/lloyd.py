@@ -4,7 +4,6 @@ The assignment step of all runs is one matrix product per chunk of points; the c
 for points that changed cluster.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from autonovel.maths.points import CPU_BLOCK, GPU_BLOCK, Points
 
 @dataclass
 class Restarts:
-    """Several k-means runs over the same points; those with fewer clusters than the largest are padded."""
+    """Several k-means runs over the same points."""
 
     centres: Tensor
     """(runs, k, d), centred and scaled as the points are."""
@@ -26,33 +25,22 @@ class Restarts:
     """float64 (runs,) of the scaled points, on the CPU."""
     n_iter: Tensor
     """int64 (runs,), on the CPU."""
-    sizes: list[int]
-    """Number of clusters of each run."""
     counts: Tensor
     """float64 (runs, k), points of each cluster when the run ended, anchors included."""
 
-    def pick(self, chosen: list[int]) -> "Restarts":
-        """Some of the runs, without padding they do not need."""
-        sizes = [self.sizes[i] for i in chosen]
-        centres = self.centres[chosen, : max(sizes)]
-        counts = self.counts[chosen, : max(sizes)]
-        return Restarts(centres, self.labels[chosen], self.inertia[chosen], self.n_iter[chosen], sizes, counts)
 
-
-def lloyd(points: Points, start: Tensor, sizes: Sequence[int], *, max_iter: int = 300, tol: float = 1e-4) -> Restarts:
+def lloyd(points: Points, start: Tensor, *, max_iter: int = 300, tol: float = 1e-4) -> Restarts:
     """Exact Lloyd iterations for all runs of `start` (runs, k, d) together; a run that has converged drops out.
 
-    Run r uses its first `sizes[r]` centres. An empty cluster takes over the point that lies farthest from its centre.
+    An empty cluster takes over the point that lies farthest from its centre.
     """
     runs, k, _ = start.shape
     n, device = len(points.x), points.device
-    size = torch.tensor(sizes, device=device)
     out = Restarts(
         start.clone(),
         torch.zeros(runs, n, dtype=torch.int64, device=device),
         torch.zeros(runs, dtype=torch.float64),
         torch.zeros(runs, dtype=torch.int64),
-        list(sizes),
         torch.zeros(runs, k, dtype=torch.float64, device=device),
     )
 
@@ -67,8 +55,8 @@ def lloyd(points: Points, start: Tensor, sizes: Sequence[int], *, max_iter: int 
     labels = torch.empty(runs, n, dtype=torch.int64, device=device)
     sums, counts = _anchor_totals(points, runs, k)
     for iteration in range(1, max_iter + 1):
-        fresh, distance = _assign(points, centres, size[alive])
-        _repair_empty(points, fresh, distance, size[alive], k)
+        fresh, distance = _assign(points, centres)
+        _repair_empty(points, fresh, distance, k)
         changed = torch.ones_like(fresh, dtype=torch.bool) if iteration == 1 else fresh != labels
         n_changed = changed.sum(1)
         _move(points, sums, counts, labels, fresh, changed, n_changed.tolist())
@@ -95,18 +83,16 @@ def lloyd(points: Points, start: Tensor, sizes: Sequence[int], *, max_iter: int 
     # Where the centres still moved a little, labels and inertia must belong to the final centres.
     late = torch.cat(unsettled)
     if len(late):
-        settle(late, *_assign(points, out.centres[late], size[late]))
+        settle(late, *_assign(points, out.centres[late]))
     return out
 
 
-def _assign(points: Points, centres: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Nearest of the first `size[r]` centres of run r and squared distance to it, both (runs, free points)."""
+def _assign(points: Points, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """Nearest centre in each run and squared distance to it, both (runs, free points)."""
     runs, k, _ = centres.shape
     n = len(points.x)
     flat = centres.flatten(0, 1)
-    square = centres.square().sum(2)
-    square[torch.arange(k, device=size.device) >= size[:, None]] = torch.inf
-    square = square.flatten()
+    square = centres.square().sum(2).flatten()
     labels = torch.empty(runs, n, dtype=torch.int64, device=points.device)
     distance = torch.empty(runs, n, device=points.device)
     for chunk in points.chunks(runs * k):
@@ -171,14 +157,13 @@ def _cluster_sums(x: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return sums, torch.bincount(labels, minlength=k).double()
 
 
-def _repair_empty(points: Points, labels: Tensor, distance: Tensor, size: Tensor, k: int) -> None:
+def _repair_empty(points: Points, labels: Tensor, distance: Tensor, k: int) -> None:
     """Give each empty cluster (in place) the point farthest from its centre whose cluster can spare it."""
     runs = len(labels)
     flat = labels + k * torch.arange(runs, device=labels.device)[:, None]
     counts = torch.bincount(flat.flatten(), minlength=runs * k).view(runs, k)
     counts[:, : points.n_anchors] += 1  # never empty, and free points may all leave
-    empty = (counts == 0) & (torch.arange(k, device=size.device) < size[:, None])
-    for run, cluster in empty.nonzero().tolist():
+    for run, cluster in (counts == 0).nonzero().tolist():
         spare = torch.where(counts[run, labels[run]] > 1, distance[run], -1.0)
         farthest = int(spare.argmax())
         if spare[farthest] <= 0:  # every point that could go lies on its centre: too few distinct points

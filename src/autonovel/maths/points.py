@@ -71,17 +71,15 @@ class Points:
         block = torch.addmm(centres.square().sum(1), self.x[chunk], centres.T, alpha=-2)
         return block.add_(self.x_sq[chunk, None]).clamp_(min=0)
 
-    def seed_centres(self, k: int, runs: int, generator: torch.Generator, start: Tensor | None = None) -> Tensor:
-        """Greedy k-means++ for `runs` runs at once: (runs, k, d), the anchor centres (or `start`) first.
+    def seed_centres(self, k: int, runs: int, generator: torch.Generator) -> Tensor:
+        """Greedy k-means++ for `runs` runs at once: (runs, k, d), the anchor centres first.
 
         Each new centre is drawn with probability proportional to the squared distance to the nearest centre so far;
         of 2 + log k such draws the one that lowers the sum most is kept.
         """
         centres = torch.empty(runs, k, self.dim, device=self.device)
-        if start is None:
-            start = (self.anchor_sums / self.anchor_counts[:, None]).float().expand(runs, -1, -1)
-        done = start.shape[1]
-        centres[:, :done] = start
+        done = self.n_anchors
+        centres[:, :done] = (self.anchor_sums / self.anchor_counts[:, None]).float()
         n, trials = len(self.x), 2 + int(math.log(k))
         if done == 0:
             first = torch.randint(n, (runs,), generator=generator)

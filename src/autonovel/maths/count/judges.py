@@ -23,7 +23,7 @@ from autonovel.maths.count.probes import MIN_INTERVAL_CLASSES, MIN_PROBE_CLASSES
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import number_of_classes, smooth, unit, whitening
 from autonovel.maths.silhouette import silhouette
-from autonovel.maths.sweep import kmeans_sweep
+from autonovel.maths.sweep import Sweep
 from autonovel.maths.uneven import are_uneven, groups_of, sample_tree
 
 SAMPLE = 3000
@@ -50,7 +50,7 @@ def count_by_judges(
         points = unit(pile @ whitening(torch.cat([labelled, pile]), groups))
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device)
     points = points[order[: 2 * SAMPLE]]
-    runs = kmeans_sweep(smooth(points), numbers, restarts=5, seed=seed)
+    runs = dict(Sweep(smooth(points), restarts=5, seed=seed).chain(numbers))
     groups_of_k = {k: runs[k].labels for k in numbers}
     apart = _silhouettes(points, groups_of_k, seed)
     fall = gaps(points[:SAMPLE], numbers[-1])
