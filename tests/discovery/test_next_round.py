@@ -186,7 +186,7 @@ def test_a_merged_cluster_stays_a_class_where_regrouping_keeps_it(first: Run) ->
     # features in which clusters 1 and 2 lie close together, whatever the network of the run has learned
     heaps = np.array([[9, 0], [0, 1], [0, 2], [0, -9]])[first.machine.group]
     first.write_array("features.npy", (heaps + np.random.default_rng(0).normal(0, 0.2, heaps.shape)).astype(np.float16))
-    (first.path / "features-labelled.npy").unlink()
+    first.write_array("features-labelled.npy", np.full((KNOWN * PER_CLASS, 2), 30, np.float16))
     first = load(first.path).mark(0, "not a class").merge(1, 2)
     more, kept = class_images(np.array([2, 3]), SIDE, 9, 6), []
     for k in (2, 9):

@@ -192,8 +192,15 @@ def once(harness: Harness, chance: random.Random, *, forged: bool) -> Verdict:
     odd = chance.random() < 0.04
     if odd:
         file.unlink()
-        chance.choice((file.mkdir, lambda: os.mkfifo(file), lambda: file.symlink_to("/etc/hostname")))()
-        how = "not a file"
+        how, make = chance.choice(
+            (
+                ("gone", lambda: None),
+                ("a folder", file.mkdir),
+                ("a pipe", lambda: os.mkfifo(file)),
+                ("a link", lambda: file.symlink_to("/etc/hostname")),
+            )
+        )
+        make()
     else:
         damage = chance.choice((*PLAIN, *([BY_KIND[file.suffix]] * 4 if file.suffix in BY_KIND else [])))
         how, before = damage.__name__, file.read_bytes()

@@ -202,7 +202,7 @@ def test_confusion_of_more_clusters_than_classes(run: Run) -> None:
 
 
 def test_a_folder_without_pictures_has_a_report_and_no_picture(run: Run) -> None:
-    for name in ("images.csv", "thumbnails/index.json"):
+    for name in ("checksums.sha256", "images.csv", "thumbnails/index.json"):
         (run.path / name).unlink()
     plain = load(run.path)
     assert not read(plain.report()).of("img")

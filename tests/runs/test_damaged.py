@@ -98,6 +98,13 @@ def test_an_array_of_another_run_is_named(whole: Path, tmp_path: Path, file: str
     assert all(file in sentence and "rows" in sentence for sentence in said), said
 
 
+def test_labelled_features_of_another_network_are_named(whole: Path, tmp_path: Path) -> None:
+    run = load(shutil.copytree(whole, tmp_path / "run"))
+    np.save(run.path / "features-labelled.npy", run.features[:, 1:])
+    with pytest.raises(InputError, match="features-labelled.npy is damaged"):
+        _ = load(run.path).labelled_features
+
+
 def test_a_list_of_other_images_is_named(whole: Path, tmp_path: Path) -> None:
     lines = (whole / "images.csv").read_bytes().splitlines(keepends=True)
     said = refusals(whole, tmp_path, "images.csv", b"".join(lines[: len(lines) // 2]))

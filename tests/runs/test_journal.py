@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -192,6 +193,19 @@ def test_threads_and_processes_take_turns(tmp_path: Path) -> None:
         list(pool.map(lambda i: load(run.path).name(0, f"name {i}"), range(40)))
     assert sorted(entry["name"] for entry in run.edits) == sorted(f"name {i}" for i in range(40))
     assert json.loads((run.path / "names.json").read_text()) == {"0": run.names[0]}
+
+
+@pytest.mark.parametrize("name", ["names.json", "edits.json", "edits.jsonl"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_beside_the_journal_is_no_pipe_and_no_link(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    run = make_run(tmp_path / "run", [0, 1, 2] * 4).name(0, "heron")
+    (run.path / "edits.json").unlink()
+    (run.path / name).unlink(missing_ok=True)
+    make(run.path / name)
+    with pytest.raises(InputError, match=r"is no file|is a link"):
+        _ = load(run.path).edits
 
 
 NAMING = """

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autonovel.base.errors import InputError
 from autonovel.runs.seen import Seen, write_seen
 from tests.runs.made import make_run
 
@@ -24,6 +25,15 @@ def test_the_same_pixels_are_found_again_and_others_are_not(tmp_path: Path, shap
     assert Seen(run).rows(others[:0]) == {}
     assert Seen(run).rows(np.asfortranarray(others)) == expected
     assert Seen(run).rows(others[:, :4]) == {}  # of another size
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00\xff\xff{", np.zeros(4), np.zeros((6, 3), np.uint64)])
+def test_marks_that_no_run_writes_are_named(tmp_path: Path, content: bytes | np.ndarray) -> None:
+    run = make_run(tmp_path / "run", [0, 0, 1, 1, 2, 2], labelled=4)
+    path = run.path / "seen.npy"
+    path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
+    with pytest.raises(InputError, match="seen.npy is damaged"):
+        Seen(run)
 
 
 def test_a_change_where_the_quick_mark_does_not_look_is_seen(tmp_path: Path) -> None:

@@ -81,6 +81,14 @@ def test_every_file_in_which_a_bit_has_turned_is_named(run: Run, capsys: pytest.
     assert list(problems_of(load(run.path))) == []
 
 
+@pytest.mark.parametrize("name", ["unlike.csv", "images.csv", "seen.npy", "probabilities.npy", "thumbnails/index.json"])
+def test_a_file_that_a_run_may_lack_is_missed_where_it_had_one(run: Run, name: str) -> None:
+    (run.path / name).unlink()
+    with pytest.raises(InputError, match=f"{name} is damaged .it is missing"):
+        load(run.path).has(name)
+    assert not load(run.path).has("no such file")
+
+
 def linked(path: Path) -> None:
     path.symlink_to(path.parent.parent / "elsewhere")
 

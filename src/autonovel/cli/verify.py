@@ -28,5 +28,6 @@ class Verify(Verb):
         for count, problem in enumerate(problems_of(run), 1):  # noqa: B007
             say(problem)
         if count:
-            raise TrainingError(f"{run.path} is not as it was written; the {count} lines above say where.")
+            said = "the line above says" if count == 1 else f"the {count} lines above say"
+            raise TrainingError(f"{run.path} is not as it was written; {said} where.")
         say(f"{run.path} is whole: {len(run.checksums)} files as they were written, {len(run.edits)} edits.")

@@ -56,7 +56,7 @@ class Session:
     @cached_property
     def version(self) -> str:
         """Names this run's pictures, so that a browser may keep them for ever."""
-        parts = [(self.run.path / "config.json").read_bytes()]
+        parts = [self.run.file("config.json").read_bytes()]
         index = self.run.path / "thumbnails" / "index.json"
         if index.exists():
             parts.append(str(index.stat().st_mtime_ns).encode())

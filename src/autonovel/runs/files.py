@@ -47,8 +47,12 @@ class RunFiles:
         return os.path.exists(self.path / "config.json")  # False also for a path that no system takes
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-        return os.path.lexists(self.path / name)
+        """Whether there is a file of this name; refused where a finished run had one and it has gone."""
+        if os.path.lexists(self.path / name):
+            return True
+        if name != "summary.json" and name in self.checksums:
+            raise damaged(self, name, "it is missing")
+        return False
 
     def file(self, name: str) -> Path:
         """The path of a file of the run, which may not be there yet.
@@ -171,6 +175,20 @@ class RunFiles:
             writer = csv.writer(file)
             writer.writerow(header)
             writer.writerows(rows)
+
+    def read_array(self, name: str, kinds: str, ndim: int) -> npt.NDArray[Any]:
+        """The content of a .npy file: an array of one of these kinds of numbers with so many dimensions, mapped."""
+        try:
+            found: npt.NDArray[Any] = np.asarray(np.load(self.file(name), mmap_mode="r"))
+        except FileNotFoundError as error:
+            raise missing(self, name) from error
+        except InputError:
+            raise
+        except Exception as error:  # numpy reads the head of a file as Python, in which anything can be wrong
+            raise damaged(self, name, error) from error
+        if found.ndim != ndim or found.dtype.kind not in kinds:
+            raise damaged(self, name, f"it holds {found.dtype} {found.shape}, which no run writes")
+        return found
 
     def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write a .npy file."""

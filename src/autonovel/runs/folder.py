@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.base.errors import InputError, TrainingError, kind_found
+from autonovel.base.errors import TrainingError, kind_found
 from autonovel.runs import answers, geometry, thumbnails
 from autonovel.runs.answers import Answer, ImageRecord, MachineAnswers
 from autonovel.runs.edits import States, edit
@@ -130,7 +130,10 @@ class Folder(RunFiles, Verbs):
     @property
     def labelled_features(self) -> npt.NDArray[np.float16 | np.float32] | None:
         """The features of every labelled image; None where they were not kept."""
-        return self._array("features-labelled.npy")
+        found = self._array("features-labelled.npy")
+        if found is not None and found.shape[1] != self.features.shape[1]:
+            raise damaged(self, "features-labelled.npy", f"rows of {found.shape[1]}, those of features.npy differ")
+        return found
 
     @property
     def probabilities(self) -> npt.NDArray[np.float16] | None:
@@ -140,15 +143,7 @@ class Folder(RunFiles, Verbs):
     def _array(self, name: str) -> npt.NDArray[Any] | None:
         if not self.has(name):
             return None
-        try:
-            found: npt.NDArray[Any] = np.asarray(np.load(self.file(name), mmap_mode="r"))
-        except InputError:
-            raise
-        except Exception as error:  # numpy reads the head of a file as Python, in which anything can be wrong
-            raise damaged(self, name, error) from error
-        if found.ndim != 2 or found.dtype.kind != "f":
-            raise damaged(self, name, f"it holds no table of numbers but {found.dtype} {found.shape}")
-        return found
+        return self.read_array(name, "f", 2)
 
     def _check_rows(self, name: str, rows: int) -> None:
         """Refuse a file that does not have a row for each unlabelled image."""

@@ -173,7 +173,9 @@ def _check_names(entries: list[Entry], path: Path) -> None:
     """Refuse a journal that knows less than names.json, which every edit writes: it was emptied, or another one."""
     file = path.with_name(NAMES)
     try:
-        names = set(json.loads(file.read_text(encoding="utf-8")).values())
+        names = set(_json_of(file).values())
+    except InputError:
+        raise
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return
     if lost := sorted(map(str, names - {entry.get("name") for entry in entries if isinstance(entry.get("name"), str)})):
@@ -221,12 +223,16 @@ def _check_of(before: str, text: bytes) -> str:
     return hashlib.blake2b(before.encode() + b"\n" + text, digest_size=8).hexdigest()
 
 
+def _json_of(file: Path) -> Any:
+    with _opened(file, os.O_RDONLY) as opened:
+        return json.loads(opened.readall())
+
+
 def _read_confirmed(path: Path) -> _Confirmed | None:
     """What edits.json says; None where it says nothing that can be read, as of runs that nobody has edited."""
     file = path.with_name(CONFIRMED)
     try:
-        with _opened(file, os.O_RDONLY) as opened:
-            content = json.loads(opened.readall())
+        content = _json_of(file)
         edits, check = content["edits"], content["check"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, InputError):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from autonovel.runs.files import damaged
+
 if TYPE_CHECKING:
     from autonovel.runs.folder import Folder
 
@@ -30,8 +32,10 @@ class Seen:
     """The images of a run."""
 
     def __init__(self, run: Folder) -> None:
-        marks = np.load(run.file(FILE)) if run.has(FILE) else np.zeros((0, 2), np.uint64)
-        self._quick = np.unique(marks[:, 0]) if len(marks) == len(run.images) else marks[:0, 0]
+        marks = run.read_array(FILE, "u", 2) if run.has(FILE) else np.zeros((0, 2), np.uint64)
+        if marks.shape[1] != 2 or len(marks) not in (0, len(run.images)):
+            raise damaged(run, FILE, f"it has {marks.shape} marks for {len(run.images)} images")
+        self._quick = np.unique(marks[:, 0])
         rows = np.arange(len(marks))
         labelled = np.array([record.label is not None for record in run.images], dtype=bool)[: len(marks)]
         # of several alike the first counts, before them those whose class a person gave

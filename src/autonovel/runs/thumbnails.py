@@ -50,14 +50,7 @@ class Thumbnails:
             raise damaged(run, INDEX, "no run writes such numbers")
         self.cells = self.columns**2
         self.sheets = -(-self.count // self.cells)
-        try:
-            self.rows: npt.NDArray[np.int64] = np.load(run.file(ORDER))
-        except InputError:
-            raise
-        except Exception as error:  # numpy reads the head of a file as Python, in which anything can be wrong
-            raise damaged(run, ORDER, error) from error
-        if self.rows.ndim != 1 or self.rows.dtype.kind != "i":
-            raise damaged(run, ORDER, f"it holds no rows but {self.rows.dtype} {self.rows.shape}")
+        self.rows: npt.NDArray[np.int64] = run.read_array(ORDER, "i", 1)
         if len(self.rows) != self.count:
             raise damaged(run, ORDER, f"it has {len(self.rows)} rows for {self.count} pictures")
         self._place = {row: place for place, row in enumerate(self.rows.tolist())}

@@ -45,11 +45,9 @@ def _changed(run: Folder) -> Iterator[str]:
     if not known:
         yield f"{run.path} has no {checksums.FILE}, so that nothing tells whether its files have changed."
     for name in known:
-        if not run.has(name):
-            yield f"{run.path / name} is missing; put back a copy of it."
-            continue
         try:
-            run.file(name)
+            if run.has(name):
+                run.file(name)
         except InputError as error:
             yield str(error)
         except OSError as error:
