@@ -50,7 +50,7 @@ def test_a_difference_is_named_with_its_reason():
 def test_scale_small_calls_digits_digits():
     plan = Plan("digits-split", "digits-split")
     text = page(0.6, scale="small", plan=plan, scales=("small",)).markdown(ABLATION)
-    assert "| Ours full | 60.0 |" in text
+    assert "|Ours full|60.0|" in text
     assert not any(word in text for word in ("CIFAR", "90.4"))
     assert "it shows that the machinery works and not that the paper is right" in text
 
@@ -60,7 +60,13 @@ def test_the_page_shows_digits_apart_where_they_were_measured():
     text = whole_page(page(0.6, scale="small", plan=Plan("digits-split", "digits-split")))
     before, _, after = text.partition("## On digits")
     assert "60.0" not in before
-    assert "| Ours full | 60.0 |" in after
+    assert "|Ours full|60.0|" in after
+
+
+def test_k_means_on_the_pixels_stands_beside_what_was_learned_from_digits():
+    plan = Plan("digits-split", "digits-split")
+    run = Measured(about(plan), "small", 0, {"acc_new": 0.6, "kmeans.pixels": 0.867})
+    assert "|k-means on the pixels|86.7|" in Page(Results([run]), ("small",)).markdown(ABLATION)
 
 
 def test_every_reason_belongs_to_a_cell():

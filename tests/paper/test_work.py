@@ -14,12 +14,13 @@ from autonovel.data.benchmarks import splits
 from autonovel.discovery.prepare import prepare
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
+from autonovel.methods.paired import used
 from autonovel.paper import pictures
 from autonovel.paper.measured import FILE, Results, read
 from autonovel.paper.pictures import compare_rule, kept_after
 from autonovel.paper.planned import find_tables, recipe_of, wanted
 from autonovel.paper.tables import PICTURES
-from autonovel.paper.work import Work, used
+from autonovel.paper.work import Work
 from autonovel.runs.folder import Folder
 
 TRIED = {
@@ -125,6 +126,14 @@ def test_killed_at_any_time_the_next_call_ends_with_the_same_values_and_keys(epo
     work(tmp_path / "killed").go(own, results(tmp_path / "killed"))
     whole, killed = lines(tmp_path / "whole"), lines(tmp_path / "killed")
     assert [(line["key"], line["scores"]) for line in whole] == [(line["key"], line["scores"]) for line in killed]
+
+
+def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next_one(tmp_path):
+    own = jobs("ablation", rows=["full"])
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / FILE).write_text('{"about": "[\\"digi')
+    work(tmp_path).go(own, results(tmp_path))
+    assert len(read(tmp_path / "rows")) == 1
 
 
 def test_a_run_that_fails_is_a_line_and_leaves_the_others(tmp_path):

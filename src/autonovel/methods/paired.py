@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from autonovel.data.augment import make_view
@@ -62,7 +64,7 @@ class KCL(MCL):
         return kcl_loss(probabilities, same, mask)
 
 
-def used(sizes: list[int]) -> int:
+def used(sizes: Sequence[int]) -> int:
     """How many outputs hold at least as many images as the mean output: KCL's and MCL's count of classes.
 
     >>> used([50, 40, 1, 0, 0])

@@ -43,7 +43,10 @@ def recipe_of(plan: Plan, scale: Scale, tried: Mapping[str, Any] | None = None) 
     ``tried`` are fields that are set otherwise wherever a recipe has them, to try the machinery.
     """
     preset = "fast" if scale == "fast" else "reference" if plan.recipe == "omniglot" else "paper"
-    recipe = with_fields(get_recipe(plan.recipe, preset), dict(plan.changes))
+    recipe = get_recipe(plan.recipe, preset)
+    if scale == "small":  # another method brings its short schedule
+        recipe = replace(recipe, preset="fast")
+    recipe = with_fields(recipe, dict(plan.changes))
     there = dict(leaves(recipe))
     return with_fields(recipe, {name: value for name, value in (tried or {}).items() if name in there})
 

@@ -55,6 +55,11 @@ def increment(method: str = "") -> Ways:
 
 def _classes(data: str) -> Ways:
     """How many classes there are, which takes no run."""
+    if data == "imagenet":
+        known = Plan("imagenet:A", data, score="classes.labelled")
+        return by_column(
+            {"labelled": known, "unlabelled": NotPlanned("the three parts of 30 classes were drawn from them")}
+        )
     return lambda column: Plan(data, data, score=f"classes.{column}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import threading
 import time
@@ -25,13 +26,14 @@ from autonovel.discovery.resume import config_of
 from autonovel.machine.device import Mode
 from autonovel.machine.jobs import side_by_side
 from autonovel.machine.progress import Losses, Reporter, Stages
+from autonovel.methods.paired import used
 from autonovel.paper.cells import Plan, Scale, on_scale
 from autonovel.paper.drawing import draw_confusion
 from autonovel.paper.measured import FILE, Measured, Results, about, as_line
 from autonovel.paper.pictures import draw_accuracy, draw_old_and_new, draw_rules, draw_start_to_end, kept_after
 from autonovel.paper.planned import Wanted, recipe_of
 from autonovel.paper.tables import PAIRS, PICTURES
-from autonovel.runs.files import flat
+from autonovel.runs.files import flat, written
 from autonovel.runs.folder import Folder, versions
 from autonovel.tuning.starts import Starts
 
@@ -297,9 +299,13 @@ class Work:
         return {**commit_of(Path(__file__).parent), **versions(), **cuda, "date": str(date.today())}
 
     def _write(self, line: Measured) -> None:
-        self.results.mkdir(parents=True, exist_ok=True)
-        with (self.results / FILE).open("a", encoding="utf-8") as file:
-            file.write(as_line(line) + "\n")
+        with written(self.results / FILE) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab+") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(0, end - 1))
+                torn = file.read(1) not in (b"", b"\n")  # a kill cut off the line before
+                file.write(("\n" * torn + as_line(line) + "\n").encode())
 
 
 def is_done(results: Results, job: Wanted, scale: Scale, key: str) -> bool:
@@ -319,15 +325,6 @@ def scores_of(run: Folder, until: str = "") -> dict[str, Any]:
     numbers: dict[str, Any] = {name: value for name, value in flat(summary).items() if _is_score(name, value)}
     found = {**numbers, "n_new_used": used(summary["cluster_sizes"])}
     return found | {name: summary[name] for name in ("confusion", "confusion_classes") if name in summary}
-
-
-def used(sizes: Sequence[int]) -> int:
-    """How many outputs hold at least as many images as the mean output: KCL's and MCL's count of classes.
-
-    >>> used([50, 40, 1, 0, 0])
-    2
-    """
-    return sum(size * len(sizes) >= sum(sizes) for size in sizes if size)
 
 
 def _is_score(name: str, value: Any) -> bool:
