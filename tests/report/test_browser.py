@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autonovel.api.run import Run, load
@@ -34,14 +35,21 @@ def test_name_with_the_mouse_and_reload(open_tab: OpenTab, run: Run) -> None:
     assert load(run.path).names == {0: "grey heron"}
     page.reload()
     assert card(page, 0).locator(".name").text_content() == "grey heron"
+    card(page, 0).get_by_role("button", name="Name").click()
+    page.keyboard.type("egret")  # replaces the name that is there
+    page.keyboard.press("Enter")
+    said(page, "Named “egret”.")
+    assert load(run.path).names == {0: "egret"}
+    card(page, 0).locator(":focus").wait_for()
 
 
 def test_where_nothing_was_known_the_page_speaks_of_clusters(open_tab: OpenTab, run: Run) -> None:
-    run.write_json("summary.json", run.summary | {"n_known": 0})
+    run.write_json("summary.json", run.summary | {"n_known": 0, "n_new_estimated": 5, "n_new_interval": [4, 7]})
     page = open_tab()
     assert page.locator("h1").inner_text() == f"5 clusters in {len(run.machine.images)} images"
     page.get_by_role("button", name="Change number of clusters…").click()
-    assert page.get_by_role("dialog", name="Another number of clusters").is_visible()
+    dialog = page.get_by_role("dialog", name="Another number of clusters")
+    assert "The run estimated 5, and that it lies between 4 and 7." in dialog.inner_text()
     page.get_by_label("How many clusters?").fill("3")
     page.get_by_role("button", name="Group again").click()
     said(page, "Grouped again into 3 clusters.")
@@ -100,18 +108,31 @@ def test_a_message_does_not_hide_what_can_be_done_with_the_selection(open_tab: O
 
 def test_merge_undo_redo(open_tab: OpenTab, run: Run) -> None:
     page = open_tab()
+    colour = "card => getComputedStyle(card.querySelector('.dot')).backgroundColor"
+    before = {number: card(page, number).evaluate(colour) for number in range(5)}
     for number in (1, 3):
         card(page, number).hover()
         card(page, number).get_by_role("checkbox").click()
     page.get_by_role("region", name="Selection").get_by_role("button", name="Merge").click()
     said(page, "Merged 2 clusters.")
     assert page.locator(".card").count() == 4
+    page.locator(".card-open:focus").wait_for()  # the button is gone; keys go on from the clusters
+    left = page.locator(".card").evaluate_all("cards => cards.map(card => Number(card.dataset.number))")
+    assert {number: card(page, number).evaluate(colour) for number in left} == {n: before[n] for n in left}
     (gone,) = load(run.path).edits[-1]["clusters"]  # the larger one stays
     page.locator("#notices").get_by_role("button", name="Undo").click()
     card(page, gone).wait_for()
     page.get_by_role("button", name="Redo").click()
     card(page, gone).wait_for(state="detached")
     assert len(load(run.path).clusters) == 4
+    page.keyboard.press("m")
+    first = page.get_by_role("dialog").locator(".choice").first
+    asked = int(page.get_by_role("dialog").locator("h2").inner_text().split("“new ")[1].split("”")[0])
+    middle = {c.number: np.float32(run.features[c.members]).mean(0) for c in load(run.path).clusters}
+    others = [number for number in middle if number != asked]
+    nearest = min(others, key=lambda number: float(np.square(middle[number] - middle[asked]).sum()))
+    assert first.inner_text().startswith(f"new {nearest}\n")
+    assert "the most alike" in first.inner_text()
 
 
 def test_split_and_mark(open_tab: OpenTab, run: Run) -> None:
@@ -184,6 +205,15 @@ def test_hovering_enlarges(open_tab: OpenTab) -> None:
     assert page.locator(".preview img").evaluate("image => image.naturalWidth") == 160
     page.mouse.move(1, 1)
     page.locator(".preview").wait_for(state="detached")
+    page.get_by_label("Size of the thumbnails").fill("320")
+    page.locator(".tile img.loaded").first.wait_for()
+    tile = page.locator(".tile").first.bounding_box()
+    assert 300 < tile["width"] < 400
+    assert page.locator(".tile img.loaded").first.evaluate("image => image.naturalWidth") == 160  # as large as the file
+    page.locator(".tile-open").first.click()
+    shown = page.locator("dialog .large").bounding_box()
+    assert shown["width"] > 0.5 * 1200
+    assert shown["height"] > 0.7 * 800
 
 
 def test_lasso_on_the_map(open_tab: OpenTab, run: Run) -> None:
@@ -295,7 +325,9 @@ def test_search_and_hostile_names(open_tab: OpenTab, run: Run) -> None:
     page.on("dialog", lambda dialog: pytest.fail("a name was run as a script"))
     assert card(page, 0).locator(".name").text_content() == name
     page.keyboard.press("/")
-    page.keyboard.type("<script")
+    page.keyboard.type("<script")  # found while it is typed
+    page.get_by_role("button", name=HOSTILE).wait_for()
+    assert page.locator("#search:focus").count() == 1
     page.keyboard.press("Enter")
     page.get_by_role("button", name=HOSTILE).click()
     assert page.locator(".detail .file").inner_text() == HOSTILE
@@ -317,6 +349,15 @@ def test_the_table_is_downloaded(open_tab: OpenTab, run: Run, tmp_path: Path) ->
         page.get_by_role("link", name="Export").click()
     download.value.save_as(tmp_path / "classes.csv")
     assert "heron" in (tmp_path / "classes.csv").read_text(encoding="utf-8")
+    page.evaluate("location.hash = '#/cluster/0'")
+    page.locator(".tile").first.wait_for()
+    with page.expect_download() as download:
+        page.locator(".tools").get_by_role("link", name="Export").click()
+    assert download.value.suggested_filename == "cluster-0.csv"
+    download.value.save_as(tmp_path / "one.csv")
+    lines = (tmp_path / "one.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + len(run.clusters[0].members)
+    assert all(",heron," in line for line in lines[1:])
 
 
 def test_only_what_is_seen_is_in_the_page(open_tab: OpenTab, run: Run) -> None:
@@ -395,3 +436,25 @@ def test_the_report_on_a_phone_breaks_no_word_of_the_table(browser: Any, run: Ru
     assert page.locator(".sizes tbody th", has_text="crosses").evaluate_all(lines) == [1]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()
+
+
+def test_suggestions_are_followed_or_declined(open_tab: OpenTab, run: Run) -> None:
+    (run.path / "merging.json").unlink(missing_ok=True)  # as after a method whose heads say nothing
+    run.split(3, 2)
+    page = open_tab()
+    hints = page.locator(".hints")
+    hints.locator("summary").click()
+    one = hints.locator("li", has_text="“new 1” and “new 4” look like one class")
+    other = hints.locator("li", has_text="“new 3” and “new 5” look like one class")
+    one.wait_for()
+    assert one.get_by_role("link").evaluate_all("links => links.map(link => link.hash)") == [
+        "#/cluster/1",
+        "#/cluster/4",
+    ]
+    one.get_by_role("button", name="Merge").click()
+    said(page, "Merged 2 clusters.")
+    one.wait_for(state="detached")
+    other.get_by_role("button", name="Not the same").click()
+    other.wait_for(state="detached")
+    (merged,) = [entry for entry in load(run.path).edits if entry["do"] == "merge"]
+    assert {merged["into"], *merged["clusters"]} == {1, 4}

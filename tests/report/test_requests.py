@@ -19,6 +19,7 @@ PORT = 8765
 HOME = f"127.0.0.1:{PORT}"
 PATHS = (
     "/", "/api/run", "/api/cells", "/api/clusters/0", "/api/clusters/-1", "/api/images/0", "/api/search?text=a", "/api/map",
+    "/api/clusters/0/alike", "/api/suggestions", "/api/unlike",
     "/api/export.csv", "/api/edit", "/sheets/v/0.jpg", "/pictures/v/0.jpg", "/static/main.js", "/static/../server.py",
     "/open/guessed", "/openapi.json", "//api/run", "/api/images/%00", "/\u00e9",
 )  # fmt: skip
@@ -88,6 +89,16 @@ def test_nobody_gets_in_who_may_not_and_everybody_gets_an_answer(guard: Guard, r
     assert refused > 1000
     assert answered > 10
     assert load(run.path).edits == []
+
+
+def test_a_person_who_mistypes_an_address_gets_a_page(guard: Guard) -> None:
+    cookie = cookie_of(guard)
+    for path, status in (("/nowhere", 404), ("/api/clusters/99", 404), ("/open/guessed", 403)):
+        headers = {"Host": HOME} | ({"Cookie": cookie} if status == 404 else {})
+        page = ask(guard, "GET", path, headers | {"Accept": "text/html,*/*;q=0.8"})
+        assert (page.status, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+        script = ask(guard, "GET", path, headers)
+        assert json.loads(script.body)["message"].encode() in page.body
 
 
 def test_a_body_of_any_kind_and_size_is_a_change_or_a_sentence(guard: Guard, run: Run) -> None:

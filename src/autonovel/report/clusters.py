@@ -33,15 +33,19 @@ _FIRST_COLOURS = (
     "#92400e",
 )
 
+FIRST_KNOWN = 1000
+"""Colours from here on are those of known classes."""
 
-def colour(place: int) -> str:
-    """The colour of the cluster at this place: ten that are easy to tell apart, then hues by the golden ratio.
 
-    >>> colour(0), colour(10) == colour(0)
-    ('#0f766e', False)
+def colour(number: int) -> str:
+    """The colour of a cluster by its number, so that it keeps it: ten that are easy to tell apart, then hues by the golden ratio.
+
+    >>> colour(0), colour(10) == colour(0), colour(-1) == colour(0)
+    ('#0f766e', False, False)
     """
-    if place < len(_FIRST_COLOURS):
-        return _FIRST_COLOURS[place]
+    if 0 <= number < len(_FIRST_COLOURS):
+        return _FIRST_COLOURS[number]
+    place = number if number >= 0 else FIRST_KNOWN - number  # known classes have negative numbers
     red, green, blue = colorsys.hls_to_rgb(place * 0.618034 % 1, 0.42 + 0.16 * (place % 3) / 2, 0.62)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
@@ -105,7 +109,7 @@ def shown_clusters(run: Folder, before: Sequence[Shown] = ()) -> list[Shown]:
     given = run.names
     earlier = {cluster.number: cluster for cluster in before}
     found = []
-    for place, cluster in enumerate(run.clusters):
+    for cluster in run.clusters:
         known = earlier.get(cluster.number)
         if known is not None and np.array_equal(known.members, cluster.members):
             order, typical = known.rows, known.typicality
@@ -121,7 +125,7 @@ def shown_clusters(run: Folder, before: Sequence[Shown] = ()) -> list[Shown]:
                 rows=order,
                 typicality=typical,
                 probability=probability[order],
-                colour=colour(place),
+                colour=colour(cluster.number),
             )
         )
     return found

@@ -38,11 +38,12 @@ ALIKE = 0.05
 
 
 class Finding(NamedTuple):
-    """Something to know; ``clusters`` are the numbers of those it is about."""
+    """Something to know; ``clusters`` are the numbers of those it is about, to look at or to merge."""
 
     level: Literal["warning", "note"]
     text: str
     clusters: tuple[int, ...] = ()
+    kind: Literal["look", "merge"] = "look"
 
 
 class Nearest(NamedTuple):
@@ -156,10 +157,16 @@ def read_problems(run: Folder) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row.get("reason")]
 
 
+def suggest(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
+    """What to know about sizes, and clusters to merge or to look at, whatever method made them."""
+    new = [cluster for cluster in clusters if cluster.kind == "new"]
+    return [*_about_pairs(run, new), *_about_doubt(new), *_about_sizes(new)]
+
+
 def find(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
     """Everything to know about a result, warnings first."""
     new = [cluster for cluster in clusters if cluster.kind == "new"]
-    found = [*_about_sizes(new), *_about_pairs(run, new), *_about_doubt(new)]
+    found = suggest(run, clusters)
     problems = read_problems(run)
     left_out = Counter(row["reason"] for row in problems if row.get("left_out") != "no")
     if left_out:
@@ -243,6 +250,7 @@ def _about_pairs(run: Folder, new: Sequence[Shown]) -> list[Finding]:
             "warning",
             f"“{full[a].name}” and “{full[b].name}” look like one class; compare them, and merge them if they are.",
             (full[a].number, full[b].number),
+            "merge",
         )
         for _, a, b in pairs[:5]
     ]
@@ -257,6 +265,7 @@ def _about_number(run: Folder, new: Sequence[Shown], said: Merging) -> list[Find
             f"{_names(group)} look like one class to the network; compare them, and merge them if they are "
             f"(autonovel merge {run.path} --suggested merges all such clusters).",
             tuple(cluster.number for cluster in group),
+            "merge",
         )
         for group in groups
         if len(group) > 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from autonovel.report.pages import render
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -23,6 +25,13 @@ HEADERS = {
 }
 
 _ENTRANCE = "/open/"
+
+
+def refusal(why: str, status: int, headers: Mapping[str, str]) -> Response:
+    """A sentence that says why there is no answer: as a page for a person who opened the address, as JSON for a script."""
+    if "text/html" in headers.get("accept", ""):
+        return HTMLResponse(render("refusal.html", why=why), status_code=status)
+    return JSONResponse({"message": why}, status_code=status)
 
 
 class Guard:
@@ -74,7 +83,7 @@ class Guard:
             await send(message)
 
         if why is not None:
-            await JSONResponse({"message": why}, status_code=403)(scope, receive, send_guarded)
+            await refusal(why, 403, headers)(scope, receive, send_guarded)
             return
         if scope["path"].startswith(_ENTRANCE):
             scope = {**scope, "path": "/", "raw_path": b"/"}

@@ -25,7 +25,7 @@ from autonovel.base.errors import InputError, TrainingError
 from autonovel.base.screen import say
 from autonovel.report.clusters import Order
 from autonovel.report.connections import impatient_protocol
-from autonovel.report.guard import Guard
+from autonovel.report.guard import Guard, refusal
 from autonovel.report.pages import render
 from autonovel.report.session import Session
 from autonovel.runs.edits import Conflict
@@ -36,6 +36,7 @@ FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 MOST_BYTES = 16 * 2**20
 """The largest change a page may send: a move of a million images."""
 
+NOTHING = "There is nothing at this address; all clusters of the run are on its first page."
 CHANGED_ELSEWHERE = (
     "The clusters were changed elsewhere meanwhile: nothing was done. Look again, and repeat it if you still want it."
 )
@@ -160,6 +161,15 @@ class _Answers:
         number = _signed(request.path_params["number"])
         return JSONResponse(self._session.images_of(number, order))  # type: ignore[arg-type]
 
+    def alike(self, request: Request) -> Response:
+        return JSONResponse(self._session.alike(_signed(request.path_params["number"])))
+
+    def suggestions(self, request: Request) -> Response:
+        return JSONResponse(self._session.suggestions())
+
+    def unlike(self, request: Request) -> Response:
+        return JSONResponse(self._session.unlike_any())
+
     def image(self, request: Request) -> Response:
         return JSONResponse(self._session.image(_signed(request.path_params["row"])))
 
@@ -173,11 +183,15 @@ class _Answers:
         return _jpeg(self._session.sheet(_signed(request.path_params["number"])))
 
     def picture(self, request: Request) -> Response:
-        return _jpeg(self._session.picture(_signed(request.path_params["row"])))
+        side = _signed(request.query_params.get("side", "2048"))
+        return _jpeg(self._session.picture(_signed(request.path_params["row"]), side))
 
     def table(self, request: Request) -> Response:
-        saved = {"Content-Disposition": 'attachment; filename="classes.csv"'}
-        lines = self._session.table()
+        one = request.query_params.get("cluster")
+        number = None if one is None else _signed(one)
+        name = "classes" if number is None else f"cluster-{number}"
+        saved = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+        lines = self._session.table(number)
         first = next(lines)  # now, while there is still time to say that there is none
         return StreamingResponse(chain([first], lines), media_type="text/csv; charset=utf-8", headers=saved)
 
@@ -202,7 +216,10 @@ def make_app(session: Session, *, read_only: bool = False) -> Starlette:
     """The pages and answers of a session, without any protection: :class:`Guard` goes around it."""
 
     def get(path: str, answer: Callable[[Request], Response]) -> Route:
-        return Route(path, lambda request: _answered(lambda: answer(request))(), methods=["GET"])
+        return Route(path, lambda request: _answered(lambda: answer(request), request)(), methods=["GET"])
+
+    def nothing(request: Request, error: Exception) -> Response:
+        return refusal(NOTHING, 404, request.headers)
 
     answers = _Answers(session, read_only)
     return Starlette(
@@ -211,6 +228,9 @@ def make_app(session: Session, *, read_only: bool = False) -> Starlette:
             get("/api/run", answers.state),
             get("/api/cells", answers.cells),
             get("/api/clusters/{number}", answers.cluster),
+            get("/api/clusters/{number}/alike", answers.alike),
+            get("/api/suggestions", answers.suggestions),
+            get("/api/unlike", answers.unlike),
             get("/api/images/{row}", answers.image),
             get("/api/search", answers.search),
             get("/api/map", answers.map),
@@ -219,29 +239,31 @@ def make_app(session: Session, *, read_only: bool = False) -> Starlette:
             get("/pictures/{version}/{row}.jpg", answers.picture),
             Route("/api/edit", answers.edit, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
-        ]
+        ],
+        exception_handlers={404: nothing},
     )
 
 
-def _answered(answer: Callable[[], Response]) -> Callable[[], Response]:
+def _answered(answer: Callable[[], Response], request: Request | None = None) -> Callable[[], Response]:
     """An answer, or a sentence that says why there is none."""
+
+    def refused(why: str, status: int) -> Response:
+        return refusal(why, status, {} if request is None else request.headers)
 
     def attempt() -> Response:
         try:
             return answer()
         except Conflict:
-            return JSONResponse({"message": CHANGED_ELSEWHERE}, status_code=409)
+            return refused(CHANGED_ELSEWHERE, 409)
         except InputError as error:
-            return JSONResponse({"message": str(error)}, status_code=400)
+            return refused(str(error), 400)
         except TrainingError as error:
-            return JSONResponse({"message": str(error)}, status_code=500)
+            return refused(str(error), 500)
         except OSError as error:
             why = error.strerror or error
-            return JSONResponse(
-                {"message": f"A file of the run cannot be read ({why}); look at its folder."}, status_code=500
-            )
+            return refused(f"A file of the run cannot be read ({why}); look at its folder.", 500)
         except KeyError:
-            return JSONResponse({"message": "There is no such thing in this run."}, status_code=404)
+            return refused(NOTHING, 404)
 
     return attempt
 

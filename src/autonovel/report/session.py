@@ -19,6 +19,7 @@ from autonovel.base.errors import InputError
 from autonovel.data.reading.decode import MOST_PIXELS, open_image
 from autonovel.data.reading.problems import as_path
 from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
+from autonovel.report.findings import centres, suggest
 from autonovel.runs.folder import Folder
 from autonovel.runs.state import standing
 from autonovel.runs.verbs import VERBS, Edit
@@ -29,7 +30,8 @@ MOST_NAMES = 20_000
 
 MOST_FOUND = 2_000
 MOST_POINTS = 100_000
-LARGE_SIDE = 1024
+SIDES = (256, 512, 1024, 2048)
+"""Pixels of the longer side of pictures that are sent."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ class Session:
                 "images": self.count,
                 "known": list(self.run.state.known),
                 "kind": [self.run.kind_found(1), self.run.kind_found(2)],
+                "estimated": self.run.summary.get("n_new_estimated"),
+                "interval": self.run.summary.get("n_new_interval"),
                 "sheets": None
                 if thumbnails is None
                 else {
@@ -143,10 +147,40 @@ class Session:
 
     def images_of(self, number: int, order: Order) -> dict[str, Any]:
         """The images of a cluster, in an order."""
-        cluster = next((c for c in self._now().clusters if c.number == number), None)
-        if cluster is None:
-            raise KeyError(number)
-        return self._listed(cluster.ordered(order, self.names).tolist())
+        return self._listed(self._cluster(number).ordered(order, self.names).tolist())
+
+    def _cluster(self, number: int) -> Shown:
+        for cluster in self._now().clusters:
+            if cluster.number == number:
+                return cluster
+        raise KeyError(number)
+
+    def alike(self, number: int) -> list[int]:
+        """The other clusters of new classes, those whose images are most like this one's first."""
+        one = self._cluster(number)
+        others = [c for c in self._now().clusters if c.number >= 0 and c.number != number and c.size]
+        middle = centres(self.run.features, [one.rows, *(c.rows for c in others)])
+        nearest = np.square(middle[1:] - middle[0]).sum(1).argsort(kind="stable")
+        return [others[place].number for place in nearest.tolist()]
+
+    def suggestions(self) -> list[dict[str, Any]]:
+        """Clusters to merge or to look at, which no person has named or marked yet; and images like none of the classes."""
+        now = self._now().clusters
+        unseen = {c.number for c in now if c.kind == "new" and not c.named}
+        found = [
+            {"kind": one.kind, "text": one.text, "clusters": one.clusters}
+            for one in suggest(self.run, now)
+            if unseen & set(one.clusters)
+        ]
+        if unlike := int(self._unlike.sum()):
+            what = "1 image resembles" if unlike == 1 else f"{unlike:,} images resemble"
+            found.append({"kind": "unlike", "text": f"{what} none of the classes.", "clusters": []})
+        return found
+
+    def unlike_any(self) -> dict[str, Any]:
+        """The images that resemble none of the classes."""
+        rows = np.flatnonzero(self._unlike).tolist()
+        return {"total": len(rows), **self._listed(rows[:MOST_FOUND])}
 
     def _listed(self, rows: list[int]) -> dict[str, Any]:
         probability = self.run.machine.probability
@@ -220,13 +254,14 @@ class Session:
             raise KeyError(number)
         return thumbnails.sheet(number)
 
-    def picture(self, row: int) -> bytes:
-        """An image as large as it is (within reason), from its file if that is still there, else from its thumbnail."""
+    def picture(self, row: int, side: int = SIDES[-1]) -> bytes:
+        """An image up to this large, from its file if that is still there, else from its thumbnail."""
         self._check(row)
         if not len(self._sources):
             raise KeyError(row)
         where = int(self._sources[row])
-        large = _from_file(as_path(self.run.images[where].source))
+        enough = next((known for known in SIDES if known >= side), SIDES[-1])
+        large = _from_file(as_path(self.run.images[where].source), enough)
         if large is not None:
             return large
         thumbnails = self.run.thumbnails
@@ -242,8 +277,8 @@ class Session:
         """Make one change: ``do`` is the verb, ``after`` the number of edits that the page has seen."""
         self.run.edit(_wished(wish), after=_number(wish, "after"))
 
-    def table(self) -> Iterator[str]:
-        """The current result as lines of CSV."""
+    def table(self, number: int | None = None) -> Iterator[str]:
+        """The current result, or that of one cluster, as lines of CSV."""
         import csv
 
         buffer = io.StringIO()
@@ -251,13 +286,16 @@ class Session:
         seen = self._now()
         clusters = {cluster.number: cluster for cluster in seen.clusters}
         writer.writerow(("image", "path", "cluster", "name", "kind", "probability"))
+        if number is not None:
+            self._cluster(number)
         for row, name in enumerate(self.run.machine.images):
             cluster = clusters[int(seen.group[row])]
+            if number not in (None, cluster.number):
+                continue
             path = self.run.images[self._sources[row]].path if len(self._sources) else ""
-            number = cluster.number if cluster.number >= 0 else ""
-            writer.writerow(
-                (name, path, number, cluster.name, cluster.kind, f"{self.run.machine.probability[row]:.4f}")
-            )
+            place = cluster.number if cluster.number >= 0 else ""
+            sure = f"{self.run.machine.probability[row]:.4f}"
+            writer.writerow((name, path, place, cluster.name, cluster.kind, sure))
             if row % 1000 == 999:
                 yield buffer.getvalue()
                 buffer.seek(0)
@@ -274,7 +312,7 @@ def unit_square(places: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.asarray((places - (low + high) / 2) / scale * 0.998 + 0.5, dtype=np.float32)
 
 
-def _from_file(source: str) -> bytes | None:
+def _from_file(source: str, side: int) -> bytes | None:
     """The image of a file, encoded anew, so that nothing but pixels is ever sent; None if it cannot be read."""
     from PIL import ImageOps
 
@@ -282,10 +320,10 @@ def _from_file(source: str) -> bytes | None:
         return None
     try:
         with open(source, "rb") as file, open_image(file) as image:
-            image.draft("RGB", (LARGE_SIDE, LARGE_SIDE))
+            image.draft("RGB", (side, side))
             if image.width * image.height > MOST_PIXELS:
                 return None
-            image.thumbnail((LARGE_SIDE, LARGE_SIDE))
+            image.thumbnail((side, side))
             return _as_jpeg(ImageOps.exif_transpose(image).convert("RGB"))
     except Exception:  # whatever is wrong with a stranger's file, the thumbnail is there
         return None

@@ -3,7 +3,7 @@
 import { askCluster, askCount, askMark, askName, askSplit } from "./dialogs.js";
 import { count } from "./dom.js";
 import { notice } from "./notices.js";
-import { clearSelection, cluster, edit, store } from "./store.js";
+import { clearSelection, cluster, edit, getJSON, store } from "./store.js";
 
 const quoted = (number) => `“${cluster(number).name}”`;
 
@@ -35,10 +35,16 @@ export async function merge(number = null) {
     const from = number ?? chosen[0];
     if (from === undefined) return notice("Select two clusters to merge them.");
     const leftOut = store.run.clusters.map((one) => one.number).filter((other) => other < 0 || other === from);
-    const to = await askCluster(`Merge ${quoted(from)} with which cluster?`, new Set(leftOut));
+    const near = await getJSON(`/api/clusters/${from}/alike`).catch(() => []);
+    const to = await askCluster(`Merge ${quoted(from)} with which cluster?`, { leftOut: new Set(leftOut), near });
     if (to !== null && (await edit({ do: "merge", clusters: [to, from] }, "Merged."))) clearSelection();
     return;
   }
+  await mergeAll(chosen);
+}
+
+/** Make one cluster of several. */
+export async function mergeAll(chosen) {
   // a named cluster gives its name to the others; among several the largest does
   chosen.sort((a, b) => cluster(b).named - cluster(a).named || cluster(b).size - cluster(a).size);
   if (await edit({ do: "merge", clusters: chosen }, `Merged ${chosen.length} clusters.`)) clearSelection();
@@ -49,7 +55,7 @@ export async function move(rows = [...store.images]) {
   if (!rows.length) return notice("Select images to move them (x, or the corner of an image).");
   const shown = new Set(store.run.clusters.map((one) => one.name));
   const known = store.run.known.filter((name) => !shown.has(name)).map((name) => ({ text: `${name} (known class)`, value: name }));
-  const chosen = await askCluster(`Move ${count(rows.length, "image")} to which cluster?`, new Set(), known);
+  const chosen = await askCluster(`Move ${count(rows.length, "image")} to which cluster?`, { extra: known });
   if (chosen === null) return;
   const to = typeof chosen === "number" && chosen < 0 ? cluster(chosen).name : chosen; // known classes go by name
   const said = `Moved ${count(rows.length, "image")} to ${typeof to === "number" ? quoted(to) : `“${to}”`}.`;

@@ -20,9 +20,11 @@ export function clusterView(place, go, number) {
     Object.entries(ORDERS).map(([value, text]) => h("option", { value, selected: value === order }, text)),
   );
   const button = (text, act) => h("button", { type: "button", onclick: act }, text);
+  const grid = new Grid({ label: "Images of this cluster", open: (position) => showImage(grid, position) });
   const tools = h(
     "div",
     { class: "tools" },
+    grid.sizer(),
     h("span", { class: "quiet", "aria-hidden": "true" }, "Sort"),
     select,
     // images in a known class can be looked at and moved, but the class is as it is
@@ -34,8 +36,8 @@ export function clusterView(place, go, number) {
           button("Merge with…", () => actions.merge(number)),
           button("Mark as…", () => actions.mark(number)),
         ],
+    h("a", { class: "button", href: `/api/export.csv?cluster=${number}`, download: true, title: "The images of this cluster as CSV" }, "Export"),
   );
-  const grid = new Grid({ label: "Images of this cluster", open: (position) => showImage(grid, position) });
   place.append(
     h("div", { class: "bar" }, h("div", {}, h("a", { class: "back", href: "#/" }, "← All clusters"), heading, facts), tools),
     grid.element,
@@ -88,5 +90,5 @@ export function clusterView(place, go, number) {
   }
 
   load();
-  return { update: load, selection: () => {}, key, heading, close: () => grid.close() };
+  return { update: load, selection: () => {}, key, heading, focus: () => grid.focus(), close: () => grid.close() };
 }

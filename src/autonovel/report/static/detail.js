@@ -88,7 +88,7 @@ export async function showImage(grid, position) {
         ),
       );
     },
-    { wide: true },
+    { size: "full" },
   );
   if (chosen === "move") await actions.move([row]);
   else grid.focus(Math.min(position, grid.rows.length - 1));

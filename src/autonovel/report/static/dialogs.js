@@ -4,12 +4,12 @@ import { count, h } from "./dom.js";
 import { store, thumb } from "./store.js";
 
 /** A modal dialog; `fill(answer)` gives its content, `answer(value)` closes it. Focus goes back to where it was. */
-export function dialog(title, fill, { wide = false } = {}) {
+export function dialog(title, fill, { size = "narrow" } = {}) {
   const before = document.activeElement;
   return new Promise((resolve) => {
     let result = null;
     const heading = h("h2", { id: "dialog-title" }, title);
-    const box = h("dialog", { "aria-labelledby": "dialog-title", class: wide ? "wide" : "narrow" }, heading);
+    const box = h("dialog", { "aria-labelledby": "dialog-title", class: size }, heading);
     const answer = (value) => {
       result = value;
       box.close();
@@ -47,7 +47,8 @@ function form(answer, value, fields, action) {
 }
 
 export function askName(cluster) {
-  const field = h("input", { type: "text", maxlength: "200", autocomplete: "off", value: cluster.named ? cluster.name : "", autofocus: true });
+  // what is typed replaces the name that is there
+  const field = h("input", { type: "text", maxlength: "200", autocomplete: "off", value: cluster.named ? cluster.name : "", autofocus: true, onfocus: () => field.select() });
   const label = h("label", {}, "What are these images of?", field);
   return dialog(`Name “${cluster.name}”`, (answer) => form(answer, () => field.value, [strip(cluster), label], "Save name"));
 }
@@ -103,9 +104,11 @@ const strip = (cluster) =>
     store.run.sheets ? cluster.typical.slice(0, 6).map((row) => thumb(row)) : null,
   );
 
-/** One of the clusters, or the answer of one of the `extra` lines ({text, value}). */
-export function askCluster(title, leftOut = new Set(), extra = []) {
+/** One of the clusters, those whose numbers are `near` first, or the answer of one of the `extra` lines ({text, value}). */
+export function askCluster(title, { leftOut = new Set(), near = [], extra = [] }) {
   const choices = store.run.clusters.filter((cluster) => !leftOut.has(cluster.number));
+  const place = new Map(near.map((number, position) => [number, position]));
+  choices.sort((a, b) => (place.get(a.number) ?? choices.length) - (place.get(b.number) ?? choices.length));
   return dialog(title, (answer) => {
     const list = h("div", { class: "choices" });
     const field = h("input", { type: "search", autocomplete: "off", autofocus: true, oninput: () => fill() });
@@ -118,7 +121,7 @@ export function askCluster(title, leftOut = new Set(), extra = []) {
             "button",
             { type: "button", class: "choice", onclick: () => answer(cluster.number) },
             store.run.sheets && cluster.typical.length ? thumb(cluster.typical[0]) : null,
-            h("span", {}, cluster.name, h("small", {}, count(cluster.size, "image"))),
+            h("span", {}, cluster.name, h("small", {}, count(cluster.size, "image"), cluster.number === near[0] ? " · the most alike" : "")),
           ),
         ),
         ...extra.map(({ text, value }) => h("button", { type: "button", class: "choice", onclick: () => answer(value) }, text)),
@@ -149,8 +152,11 @@ export function askCount(now, most) {
   const field = h("input", { type: "number", min: "1", max: String(most), value: String(now), autofocus: true });
   const many = store.run.kind[1];
   const label = h("label", {}, `How many ${many}?`, field);
+  const { estimated, interval } = store.run;
+  const between = interval ? `, and that it lies between ${interval[0]} and ${interval[1]}` : "";
+  const said = estimated ? h("p", {}, `The run estimated ${estimated}${between}.`) : null;
   const text = h("p", {}, `The images of all ${many} are grouped again, without training. Clusters that stay the same keep their names.`);
-  return dialog(`Another number of ${many}`, (answer) => form(answer, () => Number(field.value), [text, label], "Group again"));
+  return dialog(`Another number of ${many}`, (answer) => form(answer, () => Number(field.value), [said, text, label].filter(Boolean), "Group again"));
 }
 
 const KEYS = [
@@ -210,5 +216,5 @@ export const showHelp = () =>
       ),
       h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: () => answer(null), autofocus: true }, "Close")),
     ],
-    { wide: true },
+    { size: "wide" },
   );

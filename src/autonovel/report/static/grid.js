@@ -2,9 +2,11 @@
 
 import { h, isTyping, percent, step } from "./dom.js";
 import { hidePreview, preview } from "./preview.js";
-import { selectImages, store, thumb } from "./store.js";
+import { picture, selectImages, store, thumb } from "./store.js";
 
 const GAP = 8;
+const SHARP = 1.25; // enlarged more than this, a cell of a contact sheet looks blurred
+let wish = Number(localStorage.getItem("autonovel-side")) || null; // pixels of a thumbnail; null until a person chooses
 
 export class Grid {
   /** `open(position)` is called when a person opens an image. */
@@ -16,6 +18,7 @@ export class Grid {
     this.anchor = 0;
     this.tiles = new Map();
     this.open = open;
+    this.waiting = 0;
     this.list = h("ul", { class: "grid", "aria-label": label });
     this.element = h("div", { class: "scroller" }, this.list);
     this.element.addEventListener("scroll", () => this.draw(), { passive: true });
@@ -25,7 +28,23 @@ export class Grid {
     store.addEventListener("selection", this.onSelection);
   }
 
+  /** What chooses how large the thumbnails are, for this grid and those to come. */
+  sizer() {
+    const slider = h("input", { type: "range", min: "64", max: "400", step: "8", value: String(this.wish()), "aria-label": "Size of the thumbnails", title: "Size of the thumbnails" });
+    slider.addEventListener("input", () => {
+      wish = Number(slider.value);
+      localStorage.setItem("autonovel-side", slider.value);
+      this.layOut();
+    });
+    return slider;
+  }
+
+  wish() {
+    return wish ?? (matchMedia("(max-width: 40rem)").matches ? 84 : 112);
+  }
+
   close() {
+    clearTimeout(this.waiting);
     this.watcher.disconnect();
     store.removeEventListener("selection", this.onSelection);
     hidePreview();
@@ -37,16 +56,17 @@ export class Grid {
     this.names = names;
     this.sure = probabilities;
     this.active = Math.max(0, Math.min(this.active, rows.length - 1));
+    const held = this.list.contains(document.activeElement);
     this.list.replaceChildren();
     this.tiles.clear();
     this.layOut();
+    if (held) this.focus();
   }
 
   layOut() {
     const width = this.list.clientWidth;
     if (!width) return;
-    const wish = matchMedia("(max-width: 40rem)").matches ? 84 : 112;
-    this.columns = Math.max(2, Math.floor((width + GAP) / (wish + GAP)));
+    this.columns = Math.max(wish === null ? 2 : 1, Math.floor((width + GAP) / (this.wish() + GAP)));
     this.side = Math.floor((width - GAP * (this.columns - 1)) / this.columns);
     this.list.style.height = `${Math.ceil(this.rows.length / this.columns) * (this.side + GAP)}px`;
     for (const [position, tile] of this.tiles) this.put(tile, position);
@@ -72,6 +92,22 @@ export class Grid {
         this.tiles.delete(position);
       }
     for (let position = first; position < last; position++) if (!this.tiles.has(position)) this.add(position);
+    clearTimeout(this.waiting); // what is only scrolled past is not asked for
+    this.waiting = setTimeout(() => this.sharpen(), 150);
+  }
+
+  /** Put the pictures themselves over cells of a contact sheet that are smaller than their tiles. */
+  sharpen() {
+    const side = this.side * devicePixelRatio;
+    if (!store.run.sheets || side <= SHARP * store.run.sheets.side) return;
+    for (const [position, tile] of this.tiles) {
+      const small = tile.querySelector(".thumb");
+      const before = small.firstChild;
+      const src = picture(this.rows[position], side);
+      if (before?.getAttribute("src") === src) continue;
+      const large = h("img", { alt: "", src, onload: () => (before?.remove(), large.classList.add("loaded")) });
+      small.append(large);
+    }
   }
 
   nameOf(position) {

@@ -7,7 +7,7 @@ import { count, h, isTyping } from "./dom.js";
 import { mapView } from "./mapview.js";
 import { notice, placeNotices } from "./notices.js";
 import { overview } from "./overview.js";
-import { searchView } from "./search.js";
+import { searchView, unlikeView } from "./search.js";
 import { clearSelection, prepare, redo, refresh, store, undo } from "./store.js";
 
 const at = (id) => document.getElementById(id);
@@ -15,7 +15,7 @@ const place = at("view");
 let view = null;
 let first = true;
 
-/** Show what the address names: #/, #/cluster/3, #/map, #/search/TEXT. */
+/** Show what the address names: #/, #/cluster/3, #/map, #/search/TEXT, #/unlike. */
 function route() {
   const [, what = "", rest = ""] = location.hash.split("/").map(decodeURIComponent);
   view?.close();
@@ -23,19 +23,39 @@ function route() {
   if (what === "cluster" && /^-?\d+$/.test(rest)) view = clusterView(place, go, Number(rest));
   else if (what === "map") view = mapView(place, go);
   else if (what === "search" && rest) view = searchView(place, go, rest);
+  else if (what === "unlike") view = unlikeView(place, go);
   else view = overview(place, go);
   for (const link of document.querySelectorAll("nav a")) {
     const here = link.getAttribute("href") === (what === "map" ? "#/map" : "#/");
     here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
-  if (!first) view.heading.focus({ preventScroll: true }); // so that a screen reader says where it is now
+  if (!first && document.activeElement !== at("search")) view.heading.focus({ preventScroll: true }); // so that a screen reader says where it is now
   first = false;
+  if (what !== "search" && document.activeElement !== at("search")) at("search").value = "";
   document.title = `${view.heading.textContent} · ${store.run.title}`;
 }
 
 function go(address) {
   if (location.hash === address) route();
   else location.hash = address;
+}
+
+/** Search while the person is typing; only the first letter makes a new entry of the history. */
+function search() {
+  const text = at("search").value.trim();
+  const address = text ? `#/search/${encodeURIComponent(text)}` : "#/";
+  if (!text || !view.search) return go(address);
+  history.replaceState(null, "", address);
+  view.search(text);
+  document.title = `${view.heading.textContent} · ${store.run.title}`;
+}
+
+/** Do something that may take away what has the focus; then the view has it, so that keys go on working. */
+function keepFocus(work) {
+  const held = document.activeElement !== document.body;
+  work();
+  const now = document.activeElement;
+  if (held && (now === document.body || now.disabled) && !document.querySelector("dialog[open]")) view?.focus();
 }
 
 function drawBar() {
@@ -96,14 +116,20 @@ async function lookAgain() {
 
 async function start() {
   if (location.pathname !== "/") history.replaceState(null, "", "/" + location.hash); // the token leaves the address
-  placeNotices(at("notices"), undo);
+  placeNotices(at("notices"), undo, keepFocus);
   at("undo").addEventListener("click", undo);
   at("redo").addEventListener("click", redo);
   at("help").addEventListener("click", showHelp);
+  let typing = 0;
+  at("search").addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(search, 200);
+  });
   at("search-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    const text = at("search").value.trim();
-    go(text ? `#/search/${encodeURIComponent(text)}` : "#/");
+    clearTimeout(typing);
+    search();
+    at("search").blur(); // the arrow keys go through what was found
   });
   document.addEventListener("keydown", onKey);
   addEventListener("hashchange", route);
@@ -115,15 +141,9 @@ async function start() {
     return notice(error.message, { failed: true });
   }
   drawBar();
-  store.addEventListener("run", () => {
-    drawBar();
-    drawSelection();
-    view?.update();
-  });
-  store.addEventListener("selection", () => {
-    drawSelection();
-    view?.selection();
-  });
+  const redraw = () => (drawBar(), drawSelection(), view?.update());
+  store.addEventListener("run", () => keepFocus(redraw));
+  store.addEventListener("selection", () => keepFocus(() => (drawSelection(), view?.selection())));
   route();
 }
 

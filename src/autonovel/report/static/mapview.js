@@ -226,5 +226,5 @@ export function mapView(place, go) {
   const watcher = new ResizeObserver(() => fit());
   watcher.observe(canvas);
   load();
-  return { update: load, selection: draw, key, heading, close: () => (watcher.disconnect(), hidePreview()) };
+  return { update: load, selection: draw, key, heading, focus: () => canvas.focus(), close: () => (watcher.disconnect(), hidePreview()) };
 }

@@ -4,16 +4,18 @@ import { h } from "./dom.js";
 
 let place = null;
 let undo = () => {};
+let keepFocus = (work) => work();
 
-export function placeNotices(element, onUndo) {
+export function placeNotices(element, onUndo, keeper) {
   place = element;
   undo = onUndo;
+  keepFocus = keeper;
 }
 
 /** Tell the person something; `undo` offers to take the change back, `failed` stays until it is dismissed. */
 export function notice(text, { undo: offer = false, failed = false } = {}) {
   const box = h("div", { class: failed ? "notice failed" : "notice" }, h("span", {}, text));
-  const close = () => box.remove();
+  const close = () => keepFocus(() => box.remove());
   if (offer) box.append(h("button", { type: "button", onclick: () => (close(), undo()) }, "Undo"));
   box.append(h("button", { type: "button", "aria-label": "Dismiss this message", onclick: close }, "×"));
   place.replaceChildren(box);

@@ -2,7 +2,7 @@
 
 import * as actions from "./actions.js";
 import { count, h, isTyping, percent, step } from "./dom.js";
-import { selectCluster, store, thumb } from "./store.js";
+import { cluster, getJSON, selectCluster, store, thumb } from "./store.js";
 
 const ORDERS = {
   number: ["as found", (a, b) => a.place - b.place],
@@ -12,6 +12,9 @@ const ORDERS = {
 };
 
 let order = "number";
+const SUGGESTIONS = 6; // shown at a time
+const declined = new Set(); // suggestions that the person does not want to see again
+
 let active = null; // the number of the cluster that has the focus, kept when a person comes back
 
 export function overview(place, go) {
@@ -24,7 +27,8 @@ export function overview(place, go) {
   const facts = h("p", { class: "facts" });
   const change = h("button", { type: "button", onclick: actions.regroup });
   const list = h("ul", { class: "cards", "aria-label": "Clusters" });
-  place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, h("span", { class: "quiet", "aria-hidden": "true" }, "Sort"), select, change)), h("div", { class: "scroller" }, list));
+  const hints = h("details", { class: "hints", hidden: true });
+  place.append(h("div", { class: "bar" }, h("div", {}, heading, facts), h("div", { class: "tools" }, h("span", { class: "quiet", "aria-hidden": "true" }, "Sort"), select, change)), h("div", { class: "scroller" }, hints, list));
 
   const cards = () => [...list.querySelectorAll(".card")];
   const numberOf = (card) => Number(card.dataset.number);
@@ -45,6 +49,31 @@ export function overview(place, go) {
     if (held) focus(active);
   }
 
+  /** What the run itself would look at: clusters to compare, to merge, to look through. */
+  async function suggest() {
+    const found = await getJSON("/api/suggestions").catch(() => []);
+    const left = found.filter((one) => one.clusters.every((number) => cluster(number)) && !declined.has(one.text));
+    const held = hints.contains(document.activeElement);
+    hints.hidden = !left.length;
+    hints.replaceChildren(h("summary", {}, `${count(left.length, "thing")} to look at`), h("ul", {}, left.slice(0, SUGGESTIONS).map(hint)));
+    if (held) (hints.hidden ? list.querySelector(".card-open") : hints.querySelector("summary"))?.focus();
+  }
+
+  function hint(one) {
+    const decline = () => (declined.add(one.text), suggest());
+    const [, second] = one.clusters;
+    const side = (number) => h("a", { href: `#/cluster/${number}`, "aria-label": `Open ${cluster(number).name}` }, store.run.sheets ? cluster(number).typical.slice(0, 3).map((row) => thumb(row)) : cluster(number).name);
+    return h(
+      "li",
+      {},
+      one.clusters.length ? h("span", { class: "sides" }, one.clusters.slice(0, 4).map(side)) : null,
+      h("p", {}, one.text),
+      one.kind === "merge" && second !== undefined ? h("button", { type: "button", onclick: () => actions.mergeAll([...one.clusters]) }, "Merge") : null,
+      one.kind === "unlike" ? h("a", { class: "button", href: "#/unlike" }, "Show") : null,
+      h("button", { type: "button", onclick: decline }, one.kind === "merge" ? "Not the same" : "Dismiss"),
+    );
+  }
+
   function card(one) {
     const kind = { known: "known class", "not a class": "not a class" }[one.kind];
     const dot = h("span", { class: "dot", "aria-hidden": "true" });
@@ -53,14 +82,13 @@ export function overview(place, go) {
     bar.firstChild.style.width = percent(one.confidence).replace(" ", "");
     return h(
       "li",
-      { class: `card ${one.kind.replaceAll(" ", "-")}`, "data-number": one.number },
+      { class: `card ${one.kind.replaceAll(" ", "-")}`, "data-number": one.number, onfocusin: () => activate(one.number) },
       h(
         "a",
         {
           class: "card-open",
           href: `#/cluster/${one.number}`,
           tabindex: one.number === active ? "0" : "-1",
-          onfocus: () => activate(one.number),
         },
         h("div", { class: "collage" }, store.run.sheets ? one.typical.map((row) => thumb(row)) : null),
         h("div", { class: "card-title" }, dot, h("span", { class: one.named ? "name" : "name unnamed" }, one.name), kind ? h("span", { class: "badge" }, kind) : null),
@@ -110,5 +138,6 @@ export function overview(place, go) {
   }
 
   draw();
-  return { update: draw, selection: markSelected, key, heading, close: () => {} };
+  suggest();
+  return { update: () => (draw(), suggest()), selection: markSelected, key, heading, focus: () => focus(active), close: () => {} };
 }

@@ -13,7 +13,7 @@ export function preview(event, row, text) {
   const { clientX, clientY } = event;
   waiting = setTimeout(() => {
     const small = thumb(row);
-    const large = h("img", { alt: "", onload: () => small.replaceWith(large), src: picture(row) });
+    const large = h("img", { alt: "", onload: () => small.replaceWith(large), src: picture(row, 288 * devicePixelRatio) });
     box = h("div", { class: "preview", "aria-hidden": "true" }, small, h("p", {}, text));
     document.body.append(box);
     const { width, height } = box.getBoundingClientRect();

@@ -82,7 +82,8 @@ export const undo = () => edit({ do: "undo" }, "Undone.");
 export const redo = () => edit({ do: "redo" }, "Done again.");
 
 export const cluster = (number) => store.run.clusters.find((one) => one.number === number);
-export const picture = (row) => `/pictures/${store.run.version}/${row}.jpg`;
+/** The address of an image, at least as large as this many pixels if it is so itself. */
+export const picture = (row, side = 2048) => `/pictures/${store.run.version}/${row}.jpg?side=${side > 512 ? 2048 : side > 256 ? 512 : 256}`;
 
 let cells = new Int32Array(0); // for every row, its cell on the contact sheets, counted through; -1 for none
 
@@ -98,7 +99,7 @@ export function thumb(row, name = "") {
   const box = h("span", { class: "thumb" });
   const { columns, cells: perSheet, count, side } = store.run.sheets;
   if (cells[row] < 0) {
-    box.style.backgroundImage = `url("${picture(row)}")`;
+    box.style.backgroundImage = `url("${picture(row, 256)}")`;
     box.style.backgroundSize = "contain";
     return box;
   }
