@@ -50,7 +50,8 @@ def test_discovery_finds_what_k_means_on_pixels_does_not(tmp_path: Path, method:
     assert run.summary["acc_new"] > 0.9
     # and further images are recognised, known and new ones
     more = np.repeat(np.arange(CLASSES), 8)
-    found = [run.classes.index(p.name) for p in run.predict(stripes(more, 1), device="cpu", cache=tmp_path / "cache")]
+    answers = run.predict(stripes(more, 1), pile="mixed", device="cpu", cache=tmp_path / "cache")
+    found = [run.classes.index(answer.name) for answer in answers]
     known = more < KNOWN
     assert np.mean(np.array(found)[known] == more[known]) > 0.8
     assert np.mean(np.array(found)[~known] >= KNOWN) > 0.8

@@ -75,8 +75,9 @@ class Zygote:
         if library is not None:
             environment["LD_PRELOAD"] = str(library)
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=Path(__file__).parents[2]
-        )
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=Path(__file__).parents[2],
+            bufsize=0,  # a line that waits in a buffer is one that select does not see
+        )  # fmt: skip
         assert self._read(PATIENCE) == {"ready": True}
 
     def run(

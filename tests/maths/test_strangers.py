@@ -43,6 +43,7 @@ def test_the_share_of_a_batch_is_told(share: float) -> None:
 def test_where_nothing_can_be_told() -> None:
     points, labels = planted(3, 20)
     assert Strangers.of(points, labels, 3) is None
+    assert Strangers.of(points, labels, 10) is None  # classes without an image do not count
     none = torch.zeros(4, 24)
     same = Strangers(none, torch.linspace(0, 1, 101), torch.linspace(0, 1, 101))
     assert same.share(torch.rand(100)) is None
@@ -51,3 +52,13 @@ def test_where_nothing_can_be_told() -> None:
     found = apart.share(torch.full((50,), 0.1))
     assert found is not None
     assert found[0] == 1.0
+
+
+def test_classes_without_an_image_change_nothing() -> None:
+    points, labels = planted(6, 10)
+    gaps = Strangers.of(points, labels * 5, 30)
+    whole = Strangers.of(points, labels, 6)
+    assert gaps is not None
+    assert whole is not None
+    assert torch.equal(gaps.seen, whole.seen)
+    assert torch.equal(gaps.unseen, whole.unseen)

@@ -124,8 +124,7 @@ class Judge:
 
     def write(self, run: Run) -> None:
         """Keep it in the run folder."""
-        with run.whole(FILE) as path, path.open("wb") as file:
-            np.savez(file, **{name: value.cpu().numpy() for name, value in self.tensors().items()})  # type: ignore[arg-type]
+        run.write_arrays(FILE, {name: value.cpu().numpy() for name, value in self.tensors().items()})
 
     @classmethod
     def read(cls, run: Run) -> Judge:

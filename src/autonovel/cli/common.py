@@ -97,14 +97,16 @@ class TrainingVerb:
     def say_and_draw(self, run: Any, passed: Mapping[str, Any], *, report: bool = True) -> None:
         """Print the answer of a run that these arguments made; then draw the pictures, which may take longer than the answer."""
         from autonovel.api.discover import draw
+        from autonovel.api.run import Run
         from autonovel.cli.results import print_files, print_result
 
-        made_now = (run.path / "summary.json").stat().st_mtime >= BEGAN
+        # only the first process surely sees the folder
+        made_now = passed["world"].from_first(lambda: (run.path / "summary.json").stat().st_mtime >= BEGAN)
         took = time.time() - BEGAN if made_now else None
         print_result(run, json=self.json, seconds=took, files=False)
         sys.stdout.flush()
         if report and passed["world"].first:
-            draw(run, passed["reporter"])
+            draw(Run(run.path), passed["reporter"])
         if not self.json:
             print_files(run)
 

@@ -114,8 +114,7 @@ class _Stages:
                 )
         summary |= {} if said is None else self._about_number(whole, said, answers)
         self.run.write_features("features-labelled.npy", self._known(whole).numpy())
-        if self.mode.world.first:
-            judge.write(self.run)
+        judge.write(self.run)
         summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}
         write_outcome(self.run, self.data, self._pile(whole), answers, summary)
 

@@ -38,13 +38,16 @@ class Strangers:
 
     @classmethod
     def of(cls, features: Tensor, groups: Tensor, k: int, *, seed: int = 0) -> Strangers | None:
-        """From features (n, d) of `k` classes; None where there are too few."""
-        if k < FEWEST_CLASSES or len(features) < 2 * k:
+        """From features (n, d) of `k` classes, some of which may have no image; None where there are too few."""
+        filled = torch.bincount(groups, minlength=k) > 0
+        classes = int(filled.sum())
+        if classes < FEWEST_CLASSES or len(features) < 2 * k:
             return None
         points, generator = unit(features.float()), torch.Generator().manual_seed(seed)
         image = torch.randperm(len(points), generator=generator).to(points.device) % FOLDS
-        whole = (torch.randperm(k, generator=generator) % min(CLASS_FOLDS, k)).to(points.device)[groups]
-        found = (_held_out(points, groups, k, fold) for fold in (image, whole))
+        fold = torch.zeros(k, dtype=torch.long, device=points.device)
+        fold[filled] = (torch.randperm(classes, generator=generator) % min(CLASS_FOLDS, classes)).to(points.device)
+        found = (_held_out(points, groups, k, fold) for fold in (image, fold[groups]))
         levels = torch.linspace(0, 1, LEVELS, device=points.device)
         return cls(group_means(points, groups, k), *(similar.quantile(levels) for similar in found))
 

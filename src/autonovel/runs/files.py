@@ -195,6 +195,11 @@ class RunFiles:
         with self.whole(name) as path, path.open("wb") as file:
             np.save(file, array)
 
+    def write_arrays(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write a .npz file."""
+        with self.whole(name) as path, path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
     def remove(self, name: str) -> None:
         """Delete a file, if there is one of this name."""
         self._no_link(name).unlink(missing_ok=True)

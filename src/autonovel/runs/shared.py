@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,6 +108,11 @@ class SharedFolder(Folder):
         """Write a .npy file."""
         if self._world.first:
             self._own.write_array(name, array)
+
+    def write_arrays(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write a .npz file."""
+        if self._world.first:
+            self._own.write_arrays(name, arrays)
 
     def write_tensors(self, name: str, tensors: State, metadata: dict[str, str] | None = None) -> None:
         """Write a .safetensors file."""
