@@ -93,3 +93,13 @@ def test_what_help_needs_imports_no_torch(module: str) -> None:
         if isinstance(n, ast.Import | ast.ImportFrom)
     ]
     assert not [name for name in found if name and name.split(".")[0] == "torch"]
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """But for commands, whose classes are called as they are."""
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(parsed(path)) if package_of(module) != "cli" else ():
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(module)
+    assert not {name: modules for name, modules in places.items() if len(modules) > 1}

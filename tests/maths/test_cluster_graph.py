@@ -13,7 +13,7 @@ from autonovel.maths.cluster_graph import (
     ONE_CLASS,
     POSSIBLE,
     TWO_CLASSES,
-    Merge,
+    Join,
     about_number,
     cluster_sizes,
     holding_several,
@@ -82,7 +82,7 @@ def test_a_head_that_has_learned_nothing_says_nothing() -> None:
     for said in (everything, torch.full((30, 4), 0.25), torch.ones(5, 1)):
         assert number_by_heads([said]) is None
     assert number_left([], torch.tensor([5])) is None
-    assert number_left([Merge(0, 1, TWO_CLASSES)], torch.tensor([5, 5])) is None
+    assert number_left([Join(0, 1, TWO_CLASSES)], torch.tensor([5, 5])) is None
 
 
 def test_heads_vote() -> None:
@@ -100,19 +100,19 @@ def test_in_doubt_clusters_are_merged_where_that_makes_classes_more_equal() -> N
     sizes = torch.tensor([100, 100, 100, 100])
     doubtful = (ONE_CLASS + TWO_CLASSES) / 2
     # one pair is a class for sure, the other may be: two classes of 200 rather than one of 200 and two of 100
-    assert number_left([Merge(0, 1, ONE_CLASS), Merge(2, 3, doubtful), Merge(0, 2, 0.0)], sizes) == 2
+    assert number_left([Join(0, 1, ONE_CLASS), Join(2, 3, doubtful), Join(0, 2, 0.0)], sizes) == 2
     # three clusters may be one class, but the fourth is as large as they are together only if they are not
-    three = [Merge(0, 1, ONE_CLASS), Merge(0, 2, doubtful)]
-    assert number_left([*three, Merge(0, 3, 0.0)], torch.tensor([40, 30, 30, 100])) == 2
-    assert number_left([*three, Merge(0, 3, 0.0)], torch.tensor([40, 30, 70, 70])) == 3
+    three = [Join(0, 1, ONE_CLASS), Join(0, 2, doubtful)]
+    assert number_left([*three, Join(0, 3, 0.0)], torch.tensor([40, 30, 30, 100])) == 2
+    assert number_left([*three, Join(0, 3, 0.0)], torch.tensor([40, 30, 70, 70])) == 3
     # equal clusters stay as they are: one pair would be twice as large, and if all have partners nothing is gained
-    assert number_left([Merge(0, 1, doubtful), Merge(2, 3, 0.01), Merge(0, 2, 0.0)], sizes) == 4
-    pairs = [Merge(0, 1, doubtful), Merge(2, 3, doubtful), Merge(0, 2, 0.0)]
+    assert number_left([Join(0, 1, doubtful), Join(2, 3, 0.01), Join(0, 2, 0.0)], sizes) == 4
+    pairs = [Join(0, 1, doubtful), Join(2, 3, doubtful), Join(0, 2, 0.0)]
     assert number_left(pairs, sizes) == 4
     assert number_left(pairs, torch.tensor([100, 102, 98, 101])) == 4
     # below the doubtful share nothing is merged, however much more equal it would be
     little = TWO_CLASSES - 0.001
-    assert number_left([Merge(0, 1, ONE_CLASS), Merge(2, 3, little), Merge(0, 2, 0.0)], sizes) == 3
+    assert number_left([Join(0, 1, ONE_CLASS), Join(2, 3, little), Join(0, 2, 0.0)], sizes) == 3
 
 
 @given(
@@ -126,7 +126,7 @@ def test_the_number_agrees_with_the_slow_account(shares: list[float], sizes: lis
     alive, order = list(range(k)), []
     for share in [*shares[:-1], 0.0]:
         into, other = sorted(chance.choice(alive, 2, replace=False).tolist())
-        order.append(Merge(into, other, share))
+        order.append(Join(into, other, share))
         alive.remove(other)
     members, allowed = [[c] for c in range(k)], []
 

@@ -39,7 +39,7 @@ from autonovel.models.net import Scores
 from autonovel.runs.answers import Answer
 from autonovel.runs.classes import outputs_of
 from autonovel.runs.folder import Run
-from autonovel.runs.seen import Seen
+from autonovel.runs.seen import KnownPixels
 from autonovel.runs.summary import holds_known
 
 PileKind: TypeAlias = Literal["new", "mixed"]
@@ -162,7 +162,7 @@ def _open(run: Run, images: Any, trained: Trained, reporter: Reporter) -> _Pile:
         return _Array(images.images, images.ids, at_once, images.sources)
     given = open_input(None, images)
     if isinstance(given.parts[0].reader, FileReader) and given.parts[0].ids:
-        return _Files(given, Form(height, channels))
+        return _FromFiles(given, Form(height, channels))
     loaded = given.load(size=height, channels=channels, least=1, progress=reporter.counter("reading images"))
     return _Array(loaded.images.images, loaded.images.ids, at_once, loaded.images.sources, loaded.notes)
 
@@ -207,7 +207,7 @@ class _Array:
         return self._notes
 
 
-class _Files:
+class _FromFiles:
     """Files that are read while the network is at work on those before."""
 
     def __init__(self, given: Input, form: Form) -> None:
@@ -249,7 +249,7 @@ class _Again:
             next(answers) if record.label is None else Answer(record.image, None, record.label, 1.0, True)
             for record in run.images
         ]
-        self._ids, self._seen = pile.ids, Seen(run)
+        self._ids, self._seen = pile.ids, KnownPixels(run)
         places = {record.source: place for place, record in enumerate(run.images) if record.source}
         self.recorded = {
             row: self._answer(places[source.absolute], row)
@@ -274,7 +274,7 @@ class _Again:
 # ------------------------------------------------------------------------------------------------ the answers
 
 
-class _Arriving:
+class _Pending:
     """Answers for some images, perhaps still on their way from the device.
 
     Args:
@@ -319,7 +319,7 @@ class Classes:
         self._known = [c.kind == "known" for c in named]
         self._similar: list[npt.NDArray[np.float64]] = []
 
-    def judged(self, scores: Iterable[Scores]) -> Iterator[_Arriving]:
+    def judged(self, scores: Iterable[Scores]) -> Iterator[_Pending]:
         """The answers to what a network says, on its device, part by part."""
         for some in scores:
             parts = self._edited.parts(self._judge.probabilities(some, mixed=self._mixed), some.features)
@@ -328,9 +328,9 @@ class Classes:
             part = parts.masked_fill(self._edited.place != place[:, None], -1.0).argmax(1)
             known = self._judge.strangers
             similar = torch.ones_like(probability) if known is None else known.similar(some.features)
-            yield _Arriving(part, probability, self._judge.unlike(some.features), similar)
+            yield _Pending(part, probability, self._judge.unlike(some.features), similar)
 
-    def named(self, ids: list[str], said: _Arriving) -> AnswerTable:
+    def named(self, ids: list[str], said: _Pending) -> AnswerTable:
         """The answers under their present names."""
         outcomes, probabilities, unlike = said.lists()
         self._similar.append(said.similar())

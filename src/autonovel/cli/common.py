@@ -112,7 +112,7 @@ class TrainingVerb:
 
 
 @dataclass(frozen=True)
-class Reader(TrainingVerb):
+class ReadingVerb(TrainingVerb):
     """A command that trains on images of the user or of a benchmark."""
 
     data: str = ""
@@ -126,7 +126,7 @@ class Reader(TrainingVerb):
 
 
 @dataclass(frozen=True)
-class TwoPiles(Reader):
+class TwoPiles(ReadingVerb):
     """A command that reads labelled and unlabelled images."""
 
     labelled: Positional[Path | None] = None
@@ -157,7 +157,7 @@ class TwoPiles(Reader):
 
 
 @dataclass(frozen=True)
-class OnePile(Reader):
+class OnePile(ReadingVerb):
     """A command that reads unlabelled images alone."""
 
     images: Positional[Path | None] = None
@@ -214,7 +214,7 @@ def _opened(labelled: Any, unlabelled: Any) -> Any:
     return given
 
 
-def _benchmark(options: Reader) -> tuple[Any, Any]:
+def _benchmark(options: ReadingVerb) -> tuple[Any, Any]:
     from autonovel.data.benchmarks.splits import load_benchmark
 
     return load_benchmark(options.data, options.root, unverified=options.unverified)

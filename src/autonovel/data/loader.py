@@ -115,7 +115,7 @@ class DeviceImages:
             yield self.images[chunk.to(self.images.device)]
 
 
-class _Reader:
+class _ReadAhead:
     """A thread that reads the batches of one epoch ahead of their steps, at most ``AHEAD`` of them."""
 
     AHEAD = 4
@@ -158,7 +158,7 @@ class StreamedImages:
         self._data, self._source, self._device, self._size = data, data.images, device, size
         self.labels = torch.from_numpy(data.labels).to(device)
         self._buffer: Tensor | None = None
-        self._reader: _Reader | None = None
+        self._reader: _ReadAhead | None = None
 
     @property
     def side(self) -> int:
@@ -183,7 +183,7 @@ class StreamedImages:
     def begin(self, order: Tensor) -> None:
         """Start reading."""
         # a reader of its own for each epoch: one that was interrupted leaves batches behind
-        self._reader = _Reader(self._batch, order.numpy())
+        self._reader = _ReadAhead(self._batch, order.numpy())
 
     def fetch(self) -> None:
         """Wait for the next batch and put it where the step looks for it."""

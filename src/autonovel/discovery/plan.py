@@ -131,9 +131,9 @@ def _mcl(recipe: Recipe, n_known: int) -> list[Stage]:
 
 def _with_classifier(stages: list[Stage], recipe: Recipe, n_known: int) -> list[Stage]:
     """The stages, and one that learns known and new classes together where that is asked for."""
-    from autonovel.methods.classifier import Classifier
+    from autonovel.methods.classifier import LinearClassifier
 
-    return [*stages, Stage("classifier", Classifier)] if recipe.incremental and n_known else stages
+    return [*stages, Stage("classifier", LinearClassifier)] if recipe.incremental and n_known else stages
 
 
 _PLANS: Mapping[str, Callable[[Recipe, int], list[Stage]]] = {

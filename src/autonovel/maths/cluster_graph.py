@@ -42,7 +42,7 @@ PART = 0.25
 """A class that has this share of a cluster is a part of it."""
 
 
-class Merge(NamedTuple):
+class Join(NamedTuple):
     """Two clusters that belong together; ``between`` counts the images that could be in either, for one of the smaller."""
 
     into: int
@@ -50,7 +50,7 @@ class Merge(NamedTuple):
     between: float
 
 
-def merging_order(probabilities: Tensor) -> list[Merge]:
+def merging_order(probabilities: Tensor) -> list[Join]:
     """In which order clusters belong together, by the probabilities (n, k) that one head gives to images; all k - 1 merges.
 
     Again and again those two are merged that have most images between them, for the size of the smaller one; of several, or
@@ -79,11 +79,11 @@ def merging_order(probabilities: Tensor) -> list[Merge]:
         product[into] += product[other].clone()
         product[:, into] += product[:, other].clone()
         alive.remove(other)
-        order.append(Merge(into, other, share))
+        order.append(Join(into, other, share))
     return order
 
 
-def number_left(order: Sequence[Merge], sizes: Tensor) -> int | None:
+def number_left(order: Sequence[Join], sizes: Tensor) -> int | None:
     """How many classes are left when clusters of these sizes (k,) are merged in this order as long as they are one class.
 
     Where that is doubtful, they are merged if it makes classes clearly more equal in size: training made the clusters equal, so
@@ -101,7 +101,7 @@ def number_left(order: Sequence[Merge], sizes: Tensor) -> int | None:
     return best if unevenness[best] < unevenness[most] - MORE_EVEN else most
 
 
-def _unevenness(order: Sequence[Merge], sizes: Tensor, left: int) -> float:
+def _unevenness(order: Sequence[Join], sizes: Tensor, left: int) -> float:
     """The standard deviation of the sizes of classes over their mean, when this many are left."""
     to = merged(order, left)
     classes = torch.zeros(len(to), dtype=torch.float64).index_add_(0, to, sizes.double().cpu())[to.unique()]
@@ -124,7 +124,7 @@ def _vote(numbers: Sequence[int | None]) -> int | None:
     return statistics.median_high(said) if 2 * len(said) > len(numbers) else None
 
 
-def merged(order: Sequence[Merge], left: int) -> Tensor:
+def merged(order: Sequence[Join], left: int) -> Tensor:
     """int64 (k,): for each of the k clusters of a merging order, the cluster that it is a part of when `left` are left."""
     k = len(order) + 1
     if not 1 <= left <= k:

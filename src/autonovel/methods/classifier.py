@@ -17,7 +17,7 @@ EPOCHS, BATCH, RATE, SLOWER_AT = 150, 128, 0.1, 50
 """As in the paper, but for the size of a batch, of which it says nothing."""
 
 
-class Classifier(Method):
+class LinearClassifier(Method):
     """One linear layer on features that stay as they are; no image passes through the network twice."""
 
     sees = "both"

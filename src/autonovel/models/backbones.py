@@ -58,7 +58,7 @@ class Backbone:
     architecture: Model = field(default_factory=Model)
 
 
-class _Wanted(NamedTuple):
+class _Spec(NamedTuple):
     settings: Model
     channels: int
     size: int
@@ -80,7 +80,7 @@ def build_backbone(settings: Model, *, channels: int, size: int, weights: bool =
         raise InputError(
             f"A network made from {settings.backbone} cannot be rebuilt from its name; the file that says so is damaged."
         )
-    built = _builder(settings.backbone)(_Wanted(settings, channels, size, weights))
+    built = _builder(settings.backbone)(_Spec(settings, channels, size, weights))
     return built if weights else replace(built, identity="")
 
 
@@ -90,7 +90,7 @@ def check_name(name: str) -> None:
         _builder(name)
 
 
-def _builder(name: str) -> Callable[[_Wanted], Backbone]:
+def _builder(name: str) -> Callable[[_Spec], Backbone]:
     scheme, colon, _ = name.partition(":")
     suffix = Path(name).suffix
     if len(names := parts_of(name)) > 1:
@@ -129,17 +129,17 @@ def are_ours(name: str) -> bool:
 # ---- our own networks
 
 
-def _resnet18(wanted: _Wanted) -> Backbone:
+def _resnet18(wanted: _Spec) -> Backbone:
     model = wanted.settings
     return Backbone(*resnet.resnet18(wanted.channels, model.width, model.shortcut, large=False), architecture=model)
 
 
-def _resnet18_large(wanted: _Wanted) -> Backbone:
+def _resnet18_large(wanted: _Spec) -> Backbone:
     model = wanted.settings
     return Backbone(*resnet.resnet18(wanted.channels, model.width, model.shortcut, large=True), architecture=model)
 
 
-def _vgg(wanted: _Wanted) -> Backbone:
+def _vgg(wanted: _Spec) -> Backbone:
     if wanted.size < 16:
         raise InputError(
             f"The vgg network halves images four times; {wanted.size} pixels are too few (use {option('model.size', 32)})."
@@ -147,18 +147,18 @@ def _vgg(wanted: _Wanted) -> Backbone:
     return Backbone(*vgg.vgg(wanted.channels, wanted.settings.width, wanted.size), architecture=wanted.settings)
 
 
-def _small(wanted: _Wanted) -> Backbone:
+def _small(wanted: _Spec) -> Backbone:
     return Backbone(*vgg.small(wanted.channels, wanted.settings.width, wanted.size), architecture=wanted.settings)
 
 
-def _pixels(wanted: _Wanted) -> Backbone:
+def _pixels(wanted: _Spec) -> Backbone:
     return Backbone(*vgg.pixels(wanted.channels, wanted.size), architecture=wanted.settings)
 
 
 # ---- networks of others
 
 
-def _efficientnet_lite(wanted: _Wanted) -> Backbone:
+def _efficientnet_lite(wanted: _Spec) -> Backbone:
     lite = efficientnet.LITE[wanted.settings.backbone]
     network = efficientnet.efficientnet_lite(lite)
     if wanted.weights:
@@ -178,7 +178,7 @@ def _check_parts(names: Sequence[str]) -> None:
         raise InputError(f"{'+'.join(names)} names a network twice; name each once.")
 
 
-def _together(wanted: _Wanted) -> Backbone:
+def _together(wanted: _Spec) -> Backbone:
     name = wanted.settings.backbone
     names = parts_of(name)
     found = [_builder(part)(wanted._replace(settings=replace(wanted.settings, backbone=part))) for part in names]
@@ -188,7 +188,7 @@ def _together(wanted: _Wanted) -> Backbone:
     return _pretrained(name, blocks, n_features, statistics[0], side, wanted.settings)
 
 
-def _timm(wanted: _Wanted) -> Backbone:
+def _timm(wanted: _Spec) -> Backbone:
     full_name: str = wanted.settings.backbone
     name = full_name.partition(":")[2]
     timm = _library("timm", full_name)
@@ -222,7 +222,7 @@ def _call(network: nn.Module, x: Tensor) -> Tensor:
     return features
 
 
-def _hf(wanted: _Wanted) -> Backbone:
+def _hf(wanted: _Spec) -> Backbone:
     full_name: str = wanted.settings.backbone
     name = full_name.partition(":")[2]
     transformers = _library("transformers", full_name)
@@ -266,7 +266,7 @@ def _preparation(name: str, config: Any, **here: bool) -> tuple[Statistics, int]
     return (known.get("image_mean", resnet.IMAGENET[0]), known.get("image_std", resnet.IMAGENET[1])), int(size)
 
 
-NAMED: Mapping[str, Callable[[_Wanted], Backbone]] = {
+NAMED: Mapping[str, Callable[[_Spec], Backbone]] = {
     "resnet18": _resnet18,
     "resnet18-large": _resnet18_large,
     "vgg": _vgg,
@@ -274,7 +274,7 @@ NAMED: Mapping[str, Callable[[_Wanted], Backbone]] = {
     "pixels": _pixels,
     **dict.fromkeys(efficientnet.LITE, _efficientnet_lite),
 }
-SCHEMES: Mapping[str, Callable[[_Wanted], Backbone]] = {"timm": _timm, "hf": _hf}
+SCHEMES: Mapping[str, Callable[[_Spec], Backbone]] = {"timm": _timm, "hf": _hf}
 """Libraries of networks, by what stands before the colon."""
 ELSEWHERE = {
     "dino": "hf:facebook/dinov2-small",
@@ -334,7 +334,7 @@ def _offline() -> Iterator[None]:
 # ---- files
 
 
-def _file(wanted: _Wanted) -> Backbone:
+def _file(wanted: _Spec) -> Backbone:
     file = Path(wanted.settings.backbone)
     try:
         state = load_file(file)
@@ -356,14 +356,14 @@ def _file(wanted: _Wanted) -> Backbone:
     )
 
 
-def _of_torchvision(file: Path, state: Mapping[str, Tensor], wanted: _Wanted) -> Backbone:
+def _of_torchvision(file: Path, state: Mapping[str, Tensor], wanted: _Spec) -> Backbone:
     model = replace(wanted.settings, backbone="resnet18-large", width=64, shortcut="conv")
     built = build_backbone(model, channels=3, size=wanted.size)
     _load(file, built.blocks, resnet.from_torchvision(state), "are not those of a ResNet-18 (name others as timm:NAME)")
     return _pretrained(file.name, built.blocks, built.n_features, resnet.IMAGENET, 224, model)
 
 
-def _of_a_run(file: Path, state: Mapping[str, Tensor], wanted: _Wanted) -> Backbone:
+def _of_a_run(file: Path, state: Mapping[str, Tensor], wanted: _Spec) -> Backbone:
     """The backbone of a stage of a run; what it was built from is in config.json beside it."""
     try:
         config = json.loads((file.parent / "config.json").read_text(encoding="utf-8"))["run"]

@@ -58,7 +58,7 @@ LITE: Mapping[str, Lite] = {
 }
 
 
-class _Stage(NamedTuple):
+class _Repeated(NamedTuple):
     """Inverted residual blocks one after the other; the first one changes resolution and channels."""
 
     block: str
@@ -71,13 +71,13 @@ class _Stage(NamedTuple):
 
 _STEM = 32
 _STAGES = (
-    _Stage("stem", 1, 3, 1, 1, 16),
-    _Stage("layer1", 2, 3, 2, 6, 24),
-    _Stage("layer2", 2, 5, 2, 6, 40),
-    _Stage("layer3", 3, 3, 2, 6, 80),
-    _Stage("layer3", 3, 5, 1, 6, 112),
-    _Stage("layer4", 4, 5, 2, 6, 192),
-    _Stage("layer4", 1, 3, 1, 6, 320),
+    _Repeated("stem", 1, 3, 1, 1, 16),
+    _Repeated("layer1", 2, 3, 2, 6, 24),
+    _Repeated("layer2", 2, 5, 2, 6, 40),
+    _Repeated("layer3", 3, 3, 2, 6, 80),
+    _Repeated("layer3", 3, 5, 1, 6, 112),
+    _Repeated("layer4", 4, 5, 2, 6, 192),
+    _Repeated("layer4", 1, 3, 1, 6, 320),
 )
 
 
@@ -149,7 +149,7 @@ class _ConvNorm(PerView):
 class _InvertedResidual(PerView):
     """Expand the channels, filter each one on its own, project back; the input is added where the shape is the same."""
 
-    def __init__(self, inputs: int, stage: _Stage, stride: int) -> None:
+    def __init__(self, inputs: int, stage: _Repeated, stride: int) -> None:
         super().__init__()
         wide = inputs * stage.expansion
         self.expand: nn.Module = _ConvNorm(inputs, wide) if stage.expansion > 1 else nn.Identity()
@@ -162,7 +162,7 @@ class _InvertedResidual(PerView):
         return x + y if self.adds else y
 
 
-def _stages(lite: Lite) -> Iterator[_Stage]:
+def _stages(lite: Lite) -> Iterator[_Repeated]:
     """The stages of this size: the first and the last are never deeper, and channels come in eights."""
     for number, stage in enumerate(_STAGES):
         inner = 0 < number < len(_STAGES) - 1

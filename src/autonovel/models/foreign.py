@@ -124,7 +124,7 @@ class Foreign(PerView):
         return used, features.shape[1]
 
 
-class _Part(nn.Module):
+class _SomeParameters(nn.Module):
     """Some of the parameters of the network in the last block; hands on the images as they are."""
 
     def __init__(self, network: nn.Module, names: Collection[str]) -> None:
@@ -153,7 +153,7 @@ def in_blocks(foreign: Foreign) -> tuple[Pretrained, int]:
     foreign._own = frozenset(groups.pop("pool"))
     blocks: OrderedDict[str, nn.Module] = OrderedDict()
     for block, names in groups.items():
-        blocks[block] = _Part(foreign.network, names)
+        blocks[block] = _SomeParameters(foreign.network, names)
     blocks["pool"] = foreign
     chain = Pretrained(blocks)
     for block_module in chain:

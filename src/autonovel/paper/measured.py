@@ -120,7 +120,7 @@ def _at(values: Any, path: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Figure:
     """What is shown of a cell: the mean of its runs.
 
     Attributes:
@@ -164,7 +164,7 @@ class Results:
         """By the seeds of the first stages and of the last, the newest run that has the plan's score."""
         return {(run.start_seed, run.seed): run for run in self.runs(plan, scale) if _at_score(run, plan) is not None}
 
-    def shown(self, plan: Plan, scale: str, unit: str) -> Shown | None:
+    def shown(self, plan: Plan, scale: str, unit: str) -> Figure | None:
         """The value of a plan: by seed, the mean over its parts, where all of them are there."""
         own = on_scale(plan, scale)
         if own is None:
@@ -179,9 +179,9 @@ class Results:
             statistics.fmean(times * _at_score(by_seed[seed], part) for part, by_seed in zip(parts, found, strict=True))
             for seed in seeds
         ]
-        return Shown(tuple(values), scale, tuple(by_seed[seed] for seed in seeds for by_seed in found))
+        return Figure(tuple(values), scale, tuple(by_seed[seed] for seed in seeds for by_seed in found))
 
-    def cell(self, table: Table, cell: Cell, scales: Sequence[str] = ("paper", "fast")) -> Shown | None:
+    def cell(self, table: Table, cell: Cell, scales: Sequence[str] = ("paper", "fast")) -> Figure | None:
         """What is shown of a cell, on the first of the scales on which there is something."""
         for scale in scales:
             shown = (
@@ -195,7 +195,7 @@ class Results:
                 return shown
         return None
 
-    def _mean_error(self, table: Table, cell: Cell, scale: str) -> Shown | None:
+    def _mean_error(self, table: Table, cell: Cell, scale: str) -> Figure | None:
         """Over the rows of the table: how far the counts lie from the true numbers."""
         counted = cell.column if cell.column != "error" else "full"
         rows = [row for row in table.rows if row != "error"] if cell.row == "error" else [cell.row]
@@ -209,7 +209,7 @@ class Results:
                 return None
             found.append(shown)
             errors.append(abs(shown.values[0] - true.paper.mean))
-        return Shown((statistics.fmean(errors),), scale, tuple(run for shown in found for run in shown.runs))
+        return Figure((statistics.fmean(errors),), scale, tuple(run for shown in found for run in shown.runs))
 
     def failed(self, plan: Plan, scale: str) -> str:
         """Why the newest run of a plan failed; empty where it did not."""

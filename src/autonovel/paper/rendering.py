@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from autonovel.paper.cells import Cell, MeanError, NotPlanned, Plan, Quoted, Table, Value, on_scale
-from autonovel.paper.measured import Results, Shown
+from autonovel.paper.measured import Figure, Results
 from autonovel.paper.tables import CURVES, NUMBERED, TABLES
 
 FAR = 2.0
@@ -50,14 +50,14 @@ def of_paper(value: Value | None, unit: str) -> str:
     return "–" if value is None else figure(value.mean, value.spread, unit)
 
 
-def of_ours(shown: Shown, unit: str) -> str:
+def of_ours(shown: Figure, unit: str) -> str:
     """Our figure: one run as it is, two or three as their mean with the range, more with their standard deviation."""
     if len(shown.values) == 1:
         return figure(shown.mean, None, unit)
     return f"{figure(shown.mean, shown.spread, unit)} ({len(shown.values)})"
 
 
-def sign(cell: Cell, shown: Shown | None) -> str:
+def sign(cell: Cell, shown: Figure | None) -> str:
     """What stands behind our figure, or in its place."""
     if isinstance(cell.way, Quoted):
         return "q"
@@ -80,7 +80,7 @@ class Page:
     def __init__(self, results: Results, scales: Sequence[str] = ("paper", "fast")) -> None:
         self.results, self.scales = results, scales
 
-    def shown(self, table: Table, cell: Cell) -> Shown | None:
+    def shown(self, table: Table, cell: Cell) -> Figure | None:
         """Our figure for a cell."""
         return self.results.cell(table, cell, self.scales)
 

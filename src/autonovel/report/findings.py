@@ -46,7 +46,7 @@ class Finding(NamedTuple):
     kind: Literal["look", "merge"] = "look"
 
 
-class Nearest(NamedTuple):
+class Likeness(NamedTuple):
     """A known class near a cluster; similarity is the cosine between their centres, as seen from the centre of all."""
 
     name: str
@@ -77,7 +77,7 @@ def labelled_groups(run: Folder) -> dict[str, npt.NDArray[np.int64]]:
     return {str(name): np.flatnonzero(inverse == place) for place, name in enumerate(names)}
 
 
-def nearest_known(run: Folder, clusters: Sequence[Shown], most: int = 3) -> list[list[Nearest]]:
+def nearest_known(run: Folder, clusters: Sequence[Shown], most: int = 3) -> list[list[Likeness]]:
     """For every cluster the known classes that its features are most like; empty lists where these were not kept."""
     known = run.labelled_features
     groups = labelled_groups(run)
@@ -90,7 +90,7 @@ def nearest_known(run: Folder, clusters: Sequence[Shown], most: int = 3) -> list
     similarity = _unit(ours - middle) @ _unit(theirs - middle).T
     order = np.argsort(-similarity, axis=1)[:, :most]
     return [
-        [Nearest(names[k], float(line[k])) for k in best] if cluster.size else []
+        [Likeness(names[k], float(line[k])) for k in best] if cluster.size else []
         for cluster, line, best in zip(clusters, similarity, order, strict=True)
     ]
 

@@ -138,7 +138,7 @@ def _listen(port: int) -> socket.socket:
     return listening
 
 
-class _Answers:
+class _Replies:
     """What the server answers to each address."""
 
     def __init__(self, session: Session, read_only: bool) -> None:
@@ -221,7 +221,7 @@ def make_app(session: Session, *, read_only: bool = False) -> Starlette:
     def nothing(request: Request, error: Exception) -> Response:
         return refusal(NOTHING, 404, request.headers)
 
-    answers = _Answers(session, read_only)
+    answers = _Replies(session, read_only)
     return Starlette(
         routes=[
             get("/", answers.page),

@@ -35,7 +35,7 @@ SIDES = (256, 512, 1024, 2048)
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Snapshot:
     """The clusters after some number of edits."""
 
     edits: int
@@ -50,7 +50,7 @@ class Session:
         self.run = run
         self._lock = threading.RLock()
         self._map_lock = threading.Lock()
-        self._seen: _Seen | None = None
+        self._seen: _Snapshot | None = None
         run.summary  # noqa: B018, refuses a run without a result
 
     # What does not change while the page is open
@@ -92,7 +92,7 @@ class Session:
 
     # The clusters
 
-    def _now(self) -> _Seen:
+    def _now(self) -> _Snapshot:
         """The clusters as they are, made again when the journal has grown."""
         with self._lock:
             edits = len(self.run.edits)
@@ -101,7 +101,7 @@ class Session:
                 group = np.zeros(self.count, dtype=np.int32)
                 for cluster in clusters:
                     group[cluster.rows] = cluster.number
-                self._seen = _Seen(edits, clusters, group)
+                self._seen = _Snapshot(edits, clusters, group)
             return self._seen
 
     def state(self) -> dict[str, Any]:

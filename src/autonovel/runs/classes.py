@@ -37,7 +37,7 @@ class Class(NamedTuple):
     clusters: tuple[int, ...]
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """An output of the network, or a part of one that a person divided.
 
     Attributes:
@@ -64,7 +64,7 @@ class Outputs(NamedTuple):
     """
 
     classes: tuple[Class, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[OutputPart, ...]
     middles: npt.NDArray[np.float32]
     agreement: float
 
@@ -79,7 +79,7 @@ class Outputs(NamedTuple):
         return _divided(self.parts)
 
 
-def _divided(parts: Sequence[Part]) -> dict[int, list[int]]:
+def _divided(parts: Sequence[OutputPart]) -> dict[int, list[int]]:
     of: dict[int, list[int]] = {}
     for number, part in enumerate(parts):
         of.setdefault(part.output, []).append(number)
@@ -103,7 +103,7 @@ def outputs_of(run: Folder) -> Outputs:
     parts = []
     for output, number, _ in pieces:
         to = place.get(number, nothing)
-        parts.append(Part(output, to, None if to < n_known or number not in state.marks else number))
+        parts.append(OutputPart(output, to, None if to < n_known or number not in state.marks else number))
     names = [*machine.known, *map(state.called, listed)]
     names += ["not a class"] if any(part.place == nothing for part in parts) else []
     classes = []
@@ -121,7 +121,7 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 
 def _middles(
-    run: Folder, parts: Sequence[Part], rows_of: Sequence[npt.NDArray[np.int64]]
+    run: Folder, parts: Sequence[OutputPart], rows_of: Sequence[npt.NDArray[np.int64]]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """The middles of the parts, and the place of the class that the network's answer for each image stands for."""
     group = run.machine.group

@@ -28,7 +28,7 @@ def write_seen(run: Folder, images: Pixels) -> None:
     run.write_array(FILE, np.stack([_quick(images), whole], 1))
 
 
-class Seen:
+class KnownPixels:
     """The images of a run."""
 
     def __init__(self, run: Folder) -> None:

@@ -351,7 +351,7 @@ class Redo(Edit):
 # ------------------------------------------------------------------------------------------------ as methods of a run
 
 
-class Method(Generic[P]):
+class AsMethod(Generic[P]):
     """A verb as a method: ``run.name(3, "heron")`` is ``run.edit(Name(3, "heron"))``."""
 
     def __init__(self, kind: Callable[P, Edit]) -> None:
@@ -373,18 +373,20 @@ class Method(Generic[P]):
 class Verbs:
     """All that a person may change, as methods."""
 
-    name = Method(Name)
-    merge = Method(Merge)
-    split = Method(Split)
-    move = Method(Move)
-    mark = Method(Mark)
-    dissolve = Method(Dissolve)
-    undo = Method(Undo)
-    redo = Method(Redo)
-    regroup = Method(Regroup)
+    name = AsMethod(Name)
+    merge = AsMethod(Merge)
+    split = AsMethod(Split)
+    move = AsMethod(Move)
+    mark = AsMethod(Mark)
+    dissolve = AsMethod(Dissolve)
+    undo = AsMethod(Undo)
+    redo = AsMethod(Redo)
+    regroup = AsMethod(Regroup)
 
 
-VERBS: dict[str, type[Edit]] = {word: method.kind for word, method in vars(Verbs).items() if isinstance(method, Method)}
+VERBS: dict[str, type[Edit]] = {
+    word: method.kind for word, method in vars(Verbs).items() if isinstance(method, AsMethod)
+}
 """Every verb by its word."""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from autonovel.base.errors import InputError
 from autonovel.data.reading import described
-from autonovel.data.reading.described import Described, Made, Part, Rows, as_file, finish, read_part, write_file
+from autonovel.data.reading.described import Described, Made, Rows, WrittenShard, as_file, finish, read_part, write_file
 from autonovel.data.reading.embedded import read_embedded
 from autonovel.data.reading.problems import Problem
 
@@ -31,7 +31,7 @@ def rows_of(n: int, first: int) -> Rows:
 
 def written(folder: Path, *shards: Rows) -> Described:
     folder.mkdir(exist_ok=True)
-    parts: list[Part] = []
+    parts: list[WrittenShard] = []
     for number, rows in enumerate(shards):
         problems = [Problem(f"s{number}.tar/bad.png", "truncated")]
         write_file(folder, number, as_file(MADE, f"s{number}.tar", f"stamp {number}", rows, problems))

@@ -91,7 +91,7 @@ class Rows:
         return len(self.images)
 
 
-class Part(NamedTuple):
+class WrittenShard(NamedTuple):
     """What a file says of itself: the stamp of the shard that it was made from, and what could not be used of it."""
 
     shard: Shard
@@ -224,7 +224,7 @@ def write_file(folder: Path, number: int, content: bytes) -> None:
         path.write_bytes(content)
 
 
-def read_part(folder: Path, number: int, made: Made) -> Part | None:
+def read_part(folder: Path, number: int, made: Made) -> WrittenShard | None:
     """What the file of a shard says of itself; None where there is none, it is damaged, or something else made it."""
     from pyarrow import ArrowException
 
@@ -236,12 +236,12 @@ def read_part(folder: Path, number: int, made: Made) -> Part | None:
         if about["format"] != FORMAT or about["made"] != asdict(made):
             return None
         problems = [Problem(**problem) for problem in about["problems"]]
-        return Part(Shard(path.name, about["source"], n_rows, _digest(path)), about["stamp"], problems)
+        return WrittenShard(Shard(path.name, about["source"], n_rows, _digest(path)), about["stamp"], problems)
     except (ArrowException, OSError, KeyError, TypeError, ValueError):
         return None
 
 
-def finish(folder: Path, made: Made, parts: Sequence[Part]) -> Described:
+def finish(folder: Path, made: Made, parts: Sequence[WrittenShard]) -> Described:
     """Write what could not be used of all shards, and then the index, with which the folder is finished."""
     with whole(folder / PROBLEMS) as path, path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

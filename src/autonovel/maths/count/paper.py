@@ -74,7 +74,7 @@ def count_by_algorithm_1(
 
     def splits() -> Iterator[partial[tuple[int, dict[str, dict[int, float]]]]]:
         for i in range(max(effort.splits, len(probes))):
-            split = _Split(probes[i % len(probes)], pile, anchor_share, generator)
+            split = _Anchored(probes[i % len(probes)], pile, anchor_share, generator)
             yield partial(split.answer, max_new, reading, outlier_threshold, effort.restarts, seed + i)
 
     answers: list[int] = []
@@ -103,7 +103,7 @@ def _range(answers: Sequence[int], n_new: int, coverage: float) -> tuple[int, in
 
 
 @dataclass(frozen=True)
-class _Look:
+class _AtNumber:
     """What one number of new classes gave."""
 
     labels: Tensor
@@ -112,7 +112,7 @@ class _Look:
     silhouette: float
 
 
-class _Split:
+class _Anchored:
     """Anchors, validation probes and unlabelled points, ready for the sweep."""
 
     def __init__(self, probe: ProbeSet, pile: Tensor, anchor_share: float, generator: torch.Generator) -> None:
@@ -147,12 +147,12 @@ class _Split:
         largest = int(mass.max()) if len(mass) else 0
         return int((mass >= max(1.0, outlier_threshold * largest)).sum()), indices
 
-    def sweep(self, max_new: int, reading: Reading, restarts: int, seed: int) -> dict[int, _Look]:
+    def sweep(self, max_new: int, reading: Reading, restarts: int, seed: int) -> dict[int, _AtNumber]:
         """Both indices for each number of new classes that is looked at."""
         base = self.n_probe_classes
         largest = min(max_new, len(self.free) + self.n_anchors - base)
         sweep = Sweep(self.points, anchors=self.anchors, restarts=restarts, seed=seed)
-        looks: dict[int, _Look] = {}
+        looks: dict[int, _AtNumber] = {}
         scores: tuple[dict[int, float], ...] = tuple({} for _ in INDICES)
         for numbers in passes(largest, scores, ties=reading.ties):
             ran = sweep.chain([base + k for k in numbers])
@@ -161,7 +161,7 @@ class _Split:
                 index.update({k: getattr(look, name) for k, look in looks.items()})
         return looks
 
-    def _look(self, labels: dict[int, Tensor], with_validation: bool, seed: int) -> dict[int, _Look]:
+    def _look(self, labels: dict[int, Tensor], with_validation: bool, seed: int) -> dict[int, _AtNumber]:
         """Score several clusterings together: their silhouettes share the distances."""
         free = torch.stack([row[self.first_free :] for row in labels.values()])
         skip = 0 if with_validation else len(self.validation)
@@ -169,5 +169,5 @@ class _Split:
         out = {}
         for k, row, score in zip(labels, free.cpu(), scores.score.tolist(), strict=True):
             accuracy = cluster_accuracy(self.validation, row[: len(self.validation)].numpy())
-            out[k] = _Look(row.int(), accuracy, score)
+            out[k] = _AtNumber(row.int(), accuracy, score)
         return out
