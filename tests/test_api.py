@@ -20,10 +20,11 @@ from autonovel.maths.metrics import cluster_accuracy
 from autonovel.settings.joint import OBJECTIVES
 from autonovel.settings.recipe import Model, Recipe
 from autonovel.settings.recipes import get_recipe
+from autonovel.settings.resolve import Asked
 from tests.small_data import class_images
 
 SIZE, N_NEW = 12, 3
-PARAMETERS = {"n_new", "recipe", "preset", "seed", "device", "out", "verbose"}
+PARAMETERS = {"n_new", "recipe", "preset", "seed", "device", "out", "verbose", "pile"}
 
 
 def tiny_recipe(objective: str = "swap") -> Recipe:
@@ -64,7 +65,7 @@ def fitted() -> an.AutoNovel:
 
 def test_the_constructor_only_stores() -> None:
     odd = object()
-    model = an.AutoNovel(n_new=odd, recipe=odd, preset=odd, seed=odd, device=odd, out=odd, verbose=odd)
+    model = an.AutoNovel(n_new=odd, recipe=odd, preset=odd, seed=odd, device=odd, out=odd, verbose=odd, pile=odd)
     assert vars(model) == dict.fromkeys(PARAMETERS, odd)
     assert all(value is odd for value in model.get_params().values())
 
@@ -283,6 +284,23 @@ def test_discover_takes_the_words_of_the_command(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="pile"):
         an.discover((X, y), out=tmp_path / "other", recipe=recipe, pile="none")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "pile", "found"), [("digits", None, "auto"), ("digits", "new", "new"), ("cifar10", None, "new")]
+)
+def test_known_classes_are_looked_for_in_a_pile_of_ones_own(recipe: str, pile: str | None, found: str) -> None:
+    values = {} if pile is None else {"pile": pile}
+    assert Asked(recipe, "fast", values).on_own_images().get().pile == found
+
+
+def test_own_images_are_looked_at_for_known_classes_and_an_estimator_may_be_told(tmp_path: Path) -> None:
+    X, y, _ = pile()
+    asked = Asked.of(tiny_recipe())
+    run = an.discover((X, y), out=tmp_path, n_new=N_NEW, recipe=asked, device="cpu", report=False, verbose=False)
+    assert run.config["run"]["recipe"]["pile"] == "auto"
+    told = an.AutoNovel(N_NEW, tiny_recipe(), device="cpu", pile="mixed").fit(X, y)
+    assert told.summary_["how_sure"]["pile"] == "mixed"
 
 
 def test_the_folder_may_be_left_out(

@@ -25,8 +25,7 @@ from autonovel.machine.progress import make_reporter
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.models.net import Scores
 from autonovel.runs.folder import Folder
-from autonovel.settings.joint import PairsSettings
-from autonovel.settings.recipe import COMPARED, LAST_STAGE, Recipe
+from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import Asked
 
@@ -40,6 +39,8 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         preset: paper, reference or fast.
         seed: everything random depends on it.
         device: cpu, cuda or auto.
+        pile: what the unlabelled images may hold: 'new' classes alone, 'mixed' (known classes too), or 'auto', decided from
+            the images, as it is when left out unless a Recipe says otherwise.
         out: keep the run folder here; a temporary one is used and removed when left out.
         verbose: show progress.
 
@@ -66,6 +67,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         device: str = "auto",
         out: Path_ | None = None,
         verbose: bool = False,
+        pile: str | None = None,
     ) -> None:
         self.n_new = n_new
         self.recipe = recipe
@@ -74,6 +76,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         self.device = device
         self.out = out
         self.verbose = verbose
+        self.pile = pile
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike | None = None) -> AutoNovel:
         """Learn known and new classes from images X (n, h, w[, c]), or from features X (n, d) that you have computed.
@@ -92,6 +95,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 out=self.out if self.out is not None else Path(folder) / "run",
                 n_new=self.n_new,
                 recipe=_asked(self.recipe, self.preset),
+                pile=self.recipe.pile if self.pile is None and isinstance(self.recipe, Recipe) else self.pile,
                 seed=self.seed,
                 device=self.device,
                 verbose=self.verbose,
@@ -109,7 +113,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         with tempfile.TemporaryDirectory() as folder:
             run = Folder(self.out if self.out is not None else Path(folder) / "run")
             number = None if self.n_new == "auto" else int(self.n_new)
-            discover_features(run, given, number, None, self.seed, make_reporter(self.verbose))
+            discover_features(run, given, number, self.pile, self.seed, make_reporter(self.verbose))
             self._judged, self._judge = read_judged(run, STAGE), Judge.read(run)
             self.summary_ = run.summary
             found, names = run.labels, run.classes
@@ -175,9 +179,7 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 def _asked(recipe: str | Recipe, preset: str) -> Asked:
     """The recipe, with a head for known and new classes together where its method can be told to have one."""
     asked = Asked.of(get_recipe(recipe, preset) if isinstance(recipe, str) else recipe)
-    recipe = asked.get()
-    asks = recipe.method in COMPARED or (recipe.method in LAST_STAGE and isinstance(recipe.joint, PairsSettings))
-    return asked.with_values({"incremental": True}) if asks else asked
+    return asked.with_values({"incremental": True}) if asked.get().learns_apart else asked
 
 
 def _class_labels(y: npt.NDArray[Any], names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:

@@ -73,8 +73,9 @@ def discover(
             ``labelled`` is left out; for a run on arrays it is all of its images again, in the same order.
         n_new: how many new classes there are; 'auto' estimates it.
         pile: what the unlabelled images may hold: 'new' classes alone, 'mixed' (known classes too), or 'auto', decided from
-            the images. As the recipe says when left out, like the two that follow.
-        method: the whole method, such as 'features'; ``autonovel discover --help-all`` lists them.
+            the images, as it is for images without a ``truth`` when left out, unless a Recipe says otherwise.
+        method: the whole method, such as 'features'; ``autonovel discover --help-all`` lists them. As the recipe says when
+            left out, like the next.
         backbone: the network, such as 'resnet18' or 'timm:NAME'; ``autonovel backbones`` lists those that are installed.
         recipe: a name (see ``autonovel recipes``) or a :class:`~autonovel.settings.recipe.Recipe`. Left out, it is
             'folder', or that of the run to continue from.
@@ -114,6 +115,13 @@ def discover(
     asked = asked_for(recipe or "folder", preset or "paper").with_values(
         {name: value for name, value in named.items() if value is not None} | {**(settings or {})}
     )
+    if truth is None and not isinstance(recipe, Recipe):  # which says everything
+        asked = asked.on_own_images()
+        if labelled is not None and "pile" not in asked.values and asked.get().learns_apart:
+            shown.message(
+                "Known classes are not looked for in the pile: this recipe does not learn known and new classes together "
+                f"({option('incremental')} does)."
+            )
     number = None if n_new == "auto" else int(n_new)
     question = _question(given, asked, number, seed, mode)
     if question:

@@ -96,18 +96,19 @@ def group_pile(
     linked = link_groups(points, near, k, seed=seed)
     if linked is not None and leaving(near, linked, k) < CLEARER * leaving(near, found, k):
         return _voted(points, matrix, _LINKED, linked, k, seed=seed, runs=runs)
-    branches = uneven_groups(points, k, seed=seed) if tree else None
-    if branches is not None and _fit_better(unit(pile @ taught), points, branches, found, k, seed=seed):
-        return _voted(points, matrix, _BRANCHES, branches, k, seed=seed, runs=runs)
+    apart = unit(pile @ taught)
+    branches = uneven_groups(apart, k, seed=seed) if tree else None
+    if branches is not None and _fit_better(apart, points, branches, found, k, seed=seed):
+        return _voted(apart, taught, _BRANCHES, branches, k, seed=seed, runs=runs)
     return _voted(points, matrix, _SMOOTHED, found, k, seed=seed, runs=runs)
 
 
 def _fit_better(taught: Tensor, points: Tensor, branches: Tensor, found: Tensor, k: int, *, seed: int) -> bool:
     """Whether branches of a tree are to be taken rather than the groups `found` (n,) by k-means.
 
-    They must lie further apart in the space that the known classes alone have taught, `taught` (n, d), which neither was found
-    in. There is also to be a reason: groups of k-means that differ in size, or branches that lie further apart after smoothing
-    too, for which k-means does all it can.
+    They must lie further apart in the space that the known classes alone have taught, `taught` (n, d): in that of `points` the
+    groups of k-means are classes already, and a class that k-means has cut stays cut. There is also to be a reason: groups of
+    k-means that differ in size, or branches that lie further apart there after smoothing, for which k-means does all it can.
     """
     both = torch.stack([branches, found])
 

@@ -17,6 +17,8 @@ from autonovel.maths.known_space import nearest, unit, whitening
 DRAWS = 3
 PLANTED = 0.2
 MAX_NEIGHBOURS = 20
+FEW = 20
+"""Images of a pile below which it is said that they show little."""
 MIXED_SHARE = 0.05
 """Share of a pile that must look old, beyond what images of new classes may well do, before it is taken for mixed."""
 
@@ -54,7 +56,8 @@ class OldImages:
         seen = f"About {100 * self.share:.0f} % of the pile look like a known class"
         if self.leak is not None:
             seen += f" ({100 * self.leak:.0f} % would if all its classes were new)"
-        return f"{seen}, so it is taken to hold {'known classes too' if self.mixed else 'new classes only'}."
+        found = f"{seen}, so it is taken to hold {'known classes too' if self.mixed else 'new classes only'}"
+        return found + (f"; {len(self.label)} images can hardly tell." if len(self.label) < FEW else ".")
 
 
 def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -> OldImages:

@@ -94,6 +94,12 @@ class Recipe:
     joint: Annotated[Joint, When("method", *LAST_STAGE)] = PairsSettings()
     """Stage 3: known and new classes together."""
 
+    @property
+    def learns_apart(self) -> bool:
+        """Whether known and new classes are never taught together, so that no answer chooses between them."""
+        apart = self.method in LAST_STAGE and isinstance(self.joint, PairsSettings)
+        return (apart or self.method in COMPARED) and not self.incremental
+
     def to_dict(self) -> dict[str, Any]:
         """Every field that means something, as plain values."""
         return to_dict(self)

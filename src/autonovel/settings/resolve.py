@@ -105,6 +105,12 @@ class Asked:
         get_recipe(self.recipe, preset)  # refuses names that there are not
         return replace(self, preset=preset)
 
+    def on_own_images(self) -> Asked:
+        """The same for images that are no benchmark: they may show known classes, which are looked for unless something is said."""
+        recipe = self.get()
+        said = "pile" in self.values or recipe.pile != "new" or recipe.learns_apart
+        return self if said else self.with_values({"pile": "auto"})
+
     def get(self) -> Recipe:
         """The recipe that is asked for, with all that it leaves to the data."""
         return with_fields(_named(self.recipe, self.preset), self.values)

@@ -42,8 +42,10 @@ def count_by_judges(
     n_known = number_of_classes(labels)
     numbers = _numbers(min(max_new, len(pile) // 4))
     if not numbers:
-        note = f"{len(pile)} images are too few to count classes in; they are taken for one."
-        return ClassEstimate(1, None, {"k": [], "silhouette": [], "gap": []}, "judges", note=note)
+        n_new = 1 if len(pile) < 2 else 2
+        note = f"{len(pile)} images are too few to count classes in; they are taken for {n_new}."
+        interval = (1, len(pile)) if len(pile) else None
+        return ClassEstimate(n_new, interval, {"k": [], "silhouette": [], "gap": []}, "judges", note=note)
     points = unit(pile)
     if n_known:
         groups = torch.cat([labels, labels.new_full((len(pile),), -1)])
