@@ -159,6 +159,7 @@ def problem(pile: Pile, seed: int) -> Row:
         else:
             sure = torch.from_numpy(judged.answers.probability)
             row["calibration_error"] = round(expected_calibration_error(sure, right), 4)
+            row["sure"] = round(float(sure.mean()), 4)
         return found
 
     score("autonovel", lambda: package(k), named=True)
