@@ -126,3 +126,12 @@ def test_one_held_out_image_in_a_hundred_is_below_the_limit() -> None:
     assert 0 < below.float().mean() < 0.03
     stranger = unit(torch.randn(50, 12, generator=torch.Generator().manual_seed(5)))
     assert ((stranger @ means.T).amax(1) < limit).float().mean() > 0.5
+
+
+@pytest.mark.parametrize(("old", "mixed"), [(1, False), (2, False), (5, True)])
+def test_a_handful_of_images_is_not_mixed_because_one_or_two_look_old(old: int, mixed: bool) -> None:
+    labelled, labels, free, is_old = pile(5, 4, 20)
+    few = torch.cat([free[is_old][:old], free[~is_old][: 5 - old]])
+    found = find_old(labelled, labels, few)
+    assert found.mixed == mixed
+    assert "5 images can hardly tell" in found.sentence()

@@ -7,6 +7,7 @@ known classes that are put into the pile whole, as if nothing were known of them
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -74,8 +75,10 @@ def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -
     leak = sum(_share(draw.probes, draw.planted) for draw in probes) / DRAWS if probes else None
     least = leak or 0.0
     excess = (share - least) / max(1 - least, 0.05)
-    # some new classes look far older than others, so the leak of a handful may well be larger than the mean
-    margin = MIXED_SHARE + 2 * _leak_error(probes)
+    # some new classes look far older than others, so the leak of a handful may well be larger than the mean; and few images
+    # show a share by chance
+    chance = (share * (1 - share) / max(len(pile), 1)) ** 0.5
+    margin = MIXED_SHARE + 2 * math.hypot(_leak_error(probes), chance)
     width = _width(probes or draws)
     total = torch.zeros(len(pile), device=pile.device)
     part = min(max(excess, 0.02), 0.95)
