@@ -106,7 +106,7 @@ class Asked:
         return replace(self, preset=preset)
 
     def on_own_images(self) -> Asked:
-        """The same for images that are no benchmark: they may show known classes, which are looked for unless something is said."""
+        """The same for images that are no benchmark: known classes are looked for among them, unless something else is said."""
         recipe = self.get()
         said = "pile" in self.values or recipe.pile != "new" or recipe.learns_apart
         return self if said else self.with_values({"pile": "auto"})

@@ -51,7 +51,8 @@ def test_where_the_judges_differ_there_is_a_second_peak_and_a_wide_interval() ->
 
 def test_a_handful_of_images_is_two_classes_or_any_other_number() -> None:
     points, labels = classes(3, 10)
-    for images, found in ((5, (2, (1, 5))), (1, (1, (1, 1))), (0, (1, None))):  # none is left where all of a pile are old
+    # none is left where all images of a pile are old
+    for images, found in ((5, (2, (1, 5))), (1, (1, (1, 1))), (0, (1, None))):
         count = count_classes(points, labels, points[:images])
         assert ((count.n_new, count.interval), count.answers) == (found, [])
         assert f"{images} images are too few" in count.note
