@@ -133,7 +133,7 @@ def test_regrouping_is_what_discovering_another_number_is(folder: Path, run: Run
 
 @needs_weights
 def test_a_run_without_its_summary_takes_what_is_there(run: Run, folder: Path, times_grouped: list[int]) -> None:
-    kept = ("predictions.csv", "features.npy", "probabilities.npy", "unlike.csv", "judge.npz")
+    kept = ("predictions.csv", "features.npy", "probabilities.npy", "unlike.csv", "judge.npz", "imagenet.npy")
     before = {name: (run.path / name).read_bytes() for name in kept}
     how_sure = run.summary["how_sure"]
     (run.path / "summary.json").unlink()

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from autonovel.base.chance import seeded
 from autonovel.base.errors import InputError
-from autonovel.models import efficientnet
+from autonovel.models import efficientnet, imagenet
 from autonovel.models.backbones import Backbone, build_backbone
 from autonovel.models.efficientnet import LITE, Lite, _SameConv2d, efficientnet_lite, load_weights, weights_file
 from autonovel.models.views import BatchNorm
@@ -55,6 +55,27 @@ def shaken() -> nn.Module:
                 for values in (layer.running_var, layer.weight):
                     values.data.uniform_(0.5, 1.5)
     return network
+
+
+@needs_weights
+def test_the_likeliest_classes_are_those_of_the_mean_logits_of_the_published_classifiers() -> None:
+    names = ("efficientnet-lite1", "efficientnet-lite0")
+    features = torch.randn(5, 2560, generator=torch.Generator().manual_seed(0)).abs()
+    found = imagenet.likeliest("+".join(names), features)
+    heads = [published_weights(LITE[name]) for name in names]
+    for row, said in zip(features, found, strict=True):
+        logits = torch.zeros(1000)
+        for part, head in enumerate(heads):
+            own = row[1280 * part : 1280 * (part + 1)]
+            own = imagenet.LENGTH * own / own.square().sum().sqrt()
+            logits += (head["_fc.weight"] * own).sum(1) / 2 + head["_fc.bias"] / 2
+        shares = logits.exp() / logits.exp().sum()
+        order = sorted(range(1000), key=lambda place: -float(shares[place]))[: imagenet.LIKELIEST]
+        assert said[:, 0].tolist() == order
+        assert (abs(said[:, 1] - 65535 * shares[order].numpy()) < 2).all()
+    assert imagenet.has_classifier("+".join(names))
+    assert not imagenet.has_classifier("efficientnet-lite1+timm:resnet50")
+    assert not imagenet.has_classifier("runs/x/joint.safetensors")
 
 
 PARAMETERS = {"efficientnet-lite0": 4_652_008, "efficientnet-lite1": 5_416_680, "efficientnet-lite2": 6_092_072}

@@ -13,6 +13,7 @@ from autonovel.data.reading.workers import fingerprint
 from autonovel.runs.answers import Answer, ImageRecord
 from autonovel.runs.files import FORMAT
 from autonovel.runs.geometry import reduced
+from autonovel.runs.likely import imagenet_names
 from autonovel.settings.recipes import get_recipe, with_fields
 
 HOSTILE = "<script>alert(1)</script>\"'&.png"
@@ -46,6 +47,9 @@ def digits_run(path: Path, *, n: int = 300, sources: Path | None = None) -> Run:
     recipe = with_fields(get_recipe("digits", "fast"), small)
     run = discover(data, n_new=5, out=path, recipe=recipe, device="cpu", report=False)
     run.write_array("map.npy", reduced(run.features, 2))  # t-SNE takes longer than the rest
+    likely = np.zeros((2 * n, 1, 2), np.uint16)  # cluster 2 shows juncos, to a network that knows such things
+    likely[run.unlabelled[run.machine.group == 2]] = imagenet_names().index("junco"), round(0.8 * 65535)
+    run.write_array("imagenet.npy", likely)
     return load(path)
 
 

@@ -32,7 +32,9 @@ from autonovel.maths.cluster_graph import about_number
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.methods.base import Losses, Method, Task
 from autonovel.models.consensus import Consensus
+from autonovel.models.imagenet import LIKELIEST, has_classifier, likeliest
 from autonovel.models.net import Net, Scores
+from autonovel.runs import likely
 from autonovel.runs.folder import Run
 from autonovel.runs.merging import MERGING
 from autonovel.runs.weights import StageCheckpoint, fitting, numbered
@@ -113,10 +115,22 @@ class _Stages:
                     self.data, self.truth, answers.place, answers.probability, before, trained, self.job.seed
                 )
         summary |= {} if said is None else self._about_number(whole, said, answers)
-        self.run.write_features("features-labelled.npy", self._known(whole).numpy())
+        known, pile = self._known(whole), self._pile(whole)
+        self.run.write_features("features-labelled.npy", known.numpy())
         judge.write(self.run)
+        self._write_likely(known, pile)
         summary["seconds"] = self.seconds | {"total": time.perf_counter() - started}
-        write_outcome(self.run, self.data, self._pile(whole), answers, summary)
+        write_outcome(self.run, self.data, pile, answers, summary)
+
+    def _write_likely(self, known: Tensor, pile: Tensor) -> None:
+        """Keep which classes of ImageNet the images may show, where the network is one of the packaged ones, untrained."""
+        backbone = self.recipe.model.backbone
+        if any(stage.method for stage in self.stages) or not has_classifier(backbone):
+            return
+        found = np.empty((len(self.data), LIKELIEST, 2), dtype=np.uint16)
+        for rows, features in ((self.labelled, known), (self.unlabelled, pile)):
+            found[rows] = likeliest(backbone, features)
+        self.run.write_array(likely.FILE, found)
 
     def _about_number(self, whole: Net | Consensus, found: Scores, answers: Answers) -> dict[str, Any]:
         """What the heads say about the number of new classes, kept in the folder; the part of it for the summary."""

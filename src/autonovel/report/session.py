@@ -21,6 +21,7 @@ from autonovel.data.reading.problems import as_path
 from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
 from autonovel.report.findings import centres, suggest
 from autonovel.runs.folder import Folder
+from autonovel.runs.likely import Likely, likely_names
 from autonovel.runs.state import standing
 from autonovel.runs.verbs import VERBS, Edit
 from autonovel.settings.kinds import is_a
@@ -41,6 +42,7 @@ class _Snapshot:
     edits: int
     clusters: list[Shown]
     group: npt.NDArray[np.int32]
+    likely: dict[int, list[Likely]]
 
 
 class Session:
@@ -101,7 +103,8 @@ class Session:
                 group = np.zeros(self.count, dtype=np.int32)
                 for cluster in clusters:
                     group[cluster.rows] = cluster.number
-                self._seen = _Snapshot(edits, clusters, group)
+                likely = likely_names(self.run, {c.number: c.rows for c in clusters if c.number >= 0})
+                self._seen = _Snapshot(edits, clusters, group, likely)
             return self._seen
 
     def state(self) -> dict[str, Any]:
@@ -129,7 +132,7 @@ class Session:
                     "count": thumbnails.count,
                     "side": thumbnails.side,
                 },
-                "clusters": [self._card(cluster) for cluster in seen.clusters],
+                "clusters": [self._card(c) | {"likely": seen.likely.get(c.number, [])} for c in seen.clusters],
             }
 
     def _card(self, cluster: Shown) -> dict[str, Any]:

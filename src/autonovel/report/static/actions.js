@@ -13,6 +13,9 @@ export async function name(number) {
   await edit({ do: "name", cluster: number, name: given }, `Named “${given.trim()}”.`);
 }
 
+/** Give a cluster's images to the clusters that each of them is most like. */
+export const dissolve = (number) => edit({ do: "dissolve", cluster: number }, `Dissolved ${quoted(number)}: its images are where they fit best.`);
+
 export async function split(number) {
   const one = cluster(number);
   if (one.size < 2) return notice("A cluster of one image cannot be split.");

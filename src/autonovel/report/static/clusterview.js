@@ -34,6 +34,7 @@ export function clusterView(place, go, number) {
           button("Name", () => actions.name(number)),
           button("Split", () => actions.split(number)),
           button("Merge with…", () => actions.merge(number)),
+          button("Dissolve", () => actions.dissolve(number)),
           button("Mark as…", () => actions.mark(number)),
         ],
     h("a", { class: "button", href: `/api/export.csv?cluster=${number}`, download: true, title: "The images of this cluster as CSV" }, "Export"),
@@ -73,11 +74,12 @@ export function clusterView(place, go, number) {
     if (isTyping(event)) return false;
     if (grid.key(event)) return true;
     const orders = Object.keys(ORDERS);
-    if ("nsmk".includes(event.key) && number < 0) return false;
+    if ("nsmkd".includes(event.key) && number < 0) return false;
     if (event.key === "n") actions.name(number);
     else if (event.key === "s") actions.split(number);
     else if (event.key === "m") actions.merge(number);
     else if (event.key === "k") actions.mark(number);
+    else if (event.key === "d") actions.dissolve(number);
     else if (event.key === "o") {
       select.value = order = orders[(orders.indexOf(order) + 1) % orders.length];
       load();

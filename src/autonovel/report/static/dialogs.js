@@ -50,7 +50,11 @@ export function askName(cluster) {
   // what is typed replaces the name that is there
   const field = h("input", { type: "text", maxlength: "200", autocomplete: "off", value: cluster.named ? cluster.name : "", autofocus: true, onfocus: () => field.select() });
   const label = h("label", {}, "What are these images of?", field);
-  return dialog(`Name “${cluster.name}”`, (answer) => form(answer, () => field.value, [strip(cluster), label], "Save name"));
+  const offer = ([name, sure]) => h("button", { type: "button", class: "chip", onclick: () => ((field.value = name), field.focus()) }, name, h("small", {}, ` ${sure.toFixed(2)}`));
+  const offers = cluster.likely.length
+    ? h("p", { class: "offers" }, "To a network that knows 1,000 things these look like: ", cluster.likely.map(offer), " (mean probability). It may be wrong.")
+    : null;
+  return dialog(`Name “${cluster.name}”`, (answer) => form(answer, () => field.value, [strip(cluster), label, offers].filter(Boolean), "Save name"));
 }
 
 export function askSplit(cluster) {
@@ -176,6 +180,7 @@ const KEYS = [
     ["x", "select it"],
     ["m", "merge the selected clusters"],
     ["s", "split it"],
+    ["d", "dissolve it: its images go where they fit best"],
     ["k", "mark it as a known class or as no class"],
   ]],
   ["Images of a cluster", [
@@ -187,7 +192,7 @@ const KEYS = [
     ["v", "move the selected images to another cluster"],
     ["c", "make a cluster of the selected images"],
     ["o", "change the order"],
-    ["n  m  s  k", "name, merge, split, mark this cluster"],
+    ["n  m  s  d  k", "name, merge, split, dissolve, mark this cluster"],
     ["[  and  ]", "previous and next cluster"],
   ]],
   ["Map", [

@@ -92,6 +92,7 @@ export function overview(place, go) {
         },
         h("div", { class: "collage" }, store.run.sheets ? one.typical.map((row) => thumb(row)) : null),
         h("div", { class: "card-title" }, dot, h("span", { class: one.named ? "name" : "name unnamed" }, one.name), kind ? h("span", { class: "badge" }, kind) : null),
+        one.named || !one.likely.length ? null : h("div", { class: "likely" }, `${one.likely[0][0]}? ${one.likely[0][1].toFixed(1)}`),
         h("div", { class: "card-facts" }, count(one.size, "image"), bar, `${percent(one.confidence)} sure`),
       ),
       one.number < 0 ? null : h("input", { type: "checkbox", class: "card-select", tabindex: "-1", "aria-label": `Select ${one.name}`, onclick: () => selectCluster(one.number) }),
@@ -132,6 +133,7 @@ export function overview(place, go) {
     else if (event.key === "m") actions.merge(active);
     else if (event.key === "s") actions.split(active);
     else if (event.key === "k") actions.mark(active);
+    else if (event.key === "d") actions.dissolve(active);
     else return false;
     event.preventDefault();
     return true;
