@@ -1,6 +1,6 @@
-"""Kills, writes that fail and damaged files by the thousand, counted by what came of them.
+"""Kills, writes that fail, damaged files and requests by the thousand, counted by what came of them.
 
-python lab/faults.py --kills 1000 --writes 1000 --files 2000 --json lab/rows/faults.json
+python lab/faults.py --kills 1000 --writes 1000 --files 2000 --requests 10000 --json lab/rows/faults.json
 """
 
 from __future__ import annotations
@@ -13,75 +13,138 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from autonovel.report.guard import Guard
+from autonovel.report.server import make_app
+from autonovel.report.session import Session
+from autonovel.runs.folder import load
 from tests.faults.fuzz import once, once_in_cache
 from tests.faults.harness import ERRORS, Harness
 from tests.faults.world import CASES
+from tests.report.test_requests import HOME, PATHS, PORT, ask, cookie_of
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
-    for what in ("kills", "writes", "files", "seed"):
+    for what in (*PARTS, "seed"):
         asked.add_argument(f"--{what}", type=int, default=0)
     asked.add_argument("--json", type=Path)
     given = asked.parse_args()
-    started, found, wrong = time.monotonic(), dict[str, Counter[str]](), list[str]()
+    tally = Tally(given.json)
     with tempfile.TemporaryDirectory() as folder:
         harness = Harness(Path(folder))
-        found["kills"] = _kills(harness, given.kills, given.seed, wrong)
-        found["writes"] = _writes(harness, given.writes, given.seed, wrong)
-        found |= _files(harness, given.files, given.seed, wrong)
+        for what, part in PARTS.items():
+            if getattr(given, what.replace("-", "_")):
+                part(harness, getattr(given, what.replace("-", "_")), given.seed, tally)
         harness.close()
-    for what, counts in found.items():
+    tally.save()
+    for what, counts in tally.found.items():
         print(what, dict(counts))
-    print(*wrong, sep="\n")
-    if given.json is not None:
-        content = {what: dict(counts) for what, counts in found.items()} | {"wrong": wrong}
-        given.json.write_text(json.dumps(content | {"seconds": round(time.monotonic() - started)}, indent=1) + "\n")
+    print(*tally.wrong, sep="\n")
 
 
-def _kills(harness: Harness, count: int, seed: int, wrong: list[str]) -> Counter[str]:
-    chance, found, names = random.Random(seed), Counter[str](), list(CASES)
+@dataclass
+class Tally:
+    """What came of everything so far; written now and then, so that a run that is stopped says something too."""
+
+    file: Path | None
+    found: dict[str, Counter[str]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    _started: float = field(default_factory=time.monotonic)
+
+    def add(self, what: str, came: str, wrong: str = "") -> None:
+        self.found.setdefault(what, Counter())[came] += 1
+        if wrong:
+            self.wrong.append(wrong)
+        if sum(map(Counter.total, self.found.values())) % 20 == 0:
+            self.save()
+
+    def save(self) -> None:
+        if self.file is not None:
+            content = {what: dict(counts) for what, counts in self.found.items()} | {"wrong": self.wrong}
+            content["seconds"] = round(time.monotonic() - self._started)
+            self.file.write_text(json.dumps(content, indent=1) + "\n")
+
+    def attempt(self, what: str, attempt: Callable[[], str]) -> None:
+        try:
+            attempt()
+        except (AssertionError, TimeoutError) as error:
+            self.add(what, "lost or left something", str(error)[:500])
+        else:
+            self.add(what, "the same to the bit")
+
+
+def _kills(harness: Harness, count: int, seed: int, tally: Tally) -> None:
+    chance, names = random.Random(seed), list(CASES)
     for number in range(count):
         name = names[number % len(names)]
-        found[_tried(lambda name=name: harness.kill(name, chance), wrong)] += 1
-    return found
+        tally.attempt("kills", lambda name=name: harness.kill(name, chance))
 
 
-def _writes(harness: Harness, count: int, seed: int, wrong: list[str]) -> Counter[str]:
-    chance, found = random.Random(seed), Counter[str]()
+def _writes(harness: Harness, count: int, seed: int, tally: Tally) -> None:
+    chance = random.Random(seed)
     every = [
-        (name, at, *error)
-        for name in CASES if count
-        for at in range(1, harness.expected(name)[1].calls + 1)
-        for error in ERRORS
-    ]  # fmt: skip
+        (name, at, *error) for name in CASES for at in range(1, harness.expected(name)[1].calls + 1) for error in ERRORS
+    ]
     for name, at, kind, error in chance.sample(every, min(count, len(every))):
-        found[_tried(lambda n=name, a=at, k=kind, e=error: harness.fail(n, a, k, e), wrong)] += 1
-    return found
+        tally.attempt("writes", lambda n=name, a=at, k=kind, e=error: harness.fail(n, a, k, e))
 
 
-def _files(harness: Harness, count: int, seed: int, wrong: list[str]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
+def _every_write(harness: Harness, count: int, seed: int, tally: Tally) -> None:
+    """Every write of a whole discovery, each failing in every way; ``count`` and ``seed`` say where to begin."""
+    for at in range(count, harness.expected("discover")[1].calls + 1):
+        for kind, error in ERRORS:
+            tally.attempt("every write of discover", lambda a=at, k=kind, e=error: harness.fail("discover", a, k, e))
+
+
+def _files(harness: Harness, count: int, seed: int, tally: Tally) -> None:
     for number in range(count):
         chance = random.Random(f"{seed} {number}")
         verdict = once_in_cache(harness, chance) if number % 8 == 0 else once(harness, chance, forged=number % 2 == 1)
-        found.setdefault(f"files {verdict.kind}", Counter())[verdict.what] += 1
-        if verdict.what not in ("right", "sentence"):
-            wrong.append(f"{verdict.what}: {verdict.detail}")
-    return found
+        odd = verdict.what not in ("right", "sentence")
+        tally.add(f"files {verdict.kind}", verdict.what, f"{verdict.what}: {verdict.detail}" if odd else "")
 
 
-def _tried(attempt: Callable[[], str], wrong: list[str]) -> str:
-    try:
-        attempt()
-    except (AssertionError, TimeoutError) as error:
-        wrong.append(str(error)[:500])
-        return "lost or left something"
-    return "the same to the bit"
+def _requests(harness: Harness, count: int, seed: int, tally: Tally) -> None:
+    """Requests of a page that stays open: who may not is refused, every tenth is a change, and the process does not grow."""
+    run = load(harness.fresh() / "named")
+    guard, chance = Guard(make_app(Session(run)), PORT), random.Random(seed)
+    right = {"Host": HOME, "Origin": f"http://{HOME}", "Cookie": cookie_of(guard)}
+    process, first = psutil.Process(), 0
+    for number in range(count):
+        headers = dict(right)
+        odd = chance.choice(("Host", "Origin", "Cookie", "", "", ""))
+        if odd:
+            headers[odd] = "evil.example"
+        method, path = chance.choice(("GET", "HEAD", "POST")), chance.choice(PATHS)
+        body = b"{"
+        if number % 10 == 0 and not odd:
+            wish = {"do": "name", "cluster": 0, "name": f"name {number}", "after": len(run.edits)}
+            method, path, body = "POST", "/api/edit", json.dumps(wish).encode()
+        answer = ask(guard, method, path, headers, body)
+        refused = answer.status == 403
+        tally.add("requests", "refused" if refused else "answered" if answer.status < 500 else "failed")
+        if refused != bool(odd) or answer.status >= 500:
+            tally.wrong.append(f"{method} {path} {odd}: {answer}"[:300])
+        if number == count // 10:
+            first = process.memory_info().rss
+    tally.found["requests"]["KiB grown after the first tenth"] = (process.memory_info().rss - first) // 1024
+    tally.found["requests"]["edits kept"] = len(load(run.path).edits)
+
+
+PARTS: dict[str, Callable[[Harness, int, int, Tally], None]] = {
+    "kills": _kills,
+    "writes": _writes,
+    "every-write-from": _every_write,
+    "files": _files,
+    "requests": _requests,
+}
 
 
 if __name__ == "__main__":
