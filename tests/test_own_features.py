@@ -10,6 +10,7 @@ import pytest
 
 import autonovel as an
 from autonovel.base.errors import InputError
+from autonovel.data.reading.embedded import read_embedded
 from autonovel.maths.metrics import cluster_accuracy
 
 KNOWN, NEW, EACH, WIDTH = 6, 4, 30, 24
@@ -89,3 +90,23 @@ def test_files_of_features_on_the_command_line(tmp_path: Path) -> None:
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
         assert part in refused.stderr
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("how", ["list", "fixed", "chunks", "ragged", "null", "double", "large"])
+def test_features_of_a_table_are_numbers_whatever_their_lists_are(tmp_path: Path, how: str) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    given = [list(map(float, row)) for row in rows]
+    if how == "ragged":
+        given[2] = [1.0]
+    elif how == "null":
+        given[1][1] = None  # type: ignore[call-overload]
+    kinds = {"fixed": pa.list_(pa.float32(), 3), "double": pa.list_(pa.float64()), "large": pa.large_list(pa.float32())}
+    column = pa.array(given, kinds.get(how, pa.list_(pa.float32())))
+    table = pa.table({"features": column, "label": ["a", "a", "b", "b"]})
+    parquet.write_table(table, tmp_path / "t.parquet", row_group_size=2 if how == "chunks" else 10)
+    if how in ("ragged", "null"):
+        with pytest.raises(InputError, match="features"):
+            read_embedded(tmp_path / "t.parquet")
+    else:
+        assert np.array_equal(read_embedded(tmp_path / "t.parquet").features, rows)

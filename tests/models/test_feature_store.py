@@ -81,6 +81,30 @@ def test_features_are_those_of_the_backbone(channels: int, threads: int) -> None
     assert backbone.blocks[0].images == 22  # one pass each for the two of us
 
 
+class Narrow(nn.Module):
+    """Stands for a GPU that has room for a few images at a time."""
+
+    room = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > Narrow.room:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return x
+
+
+@pytest.mark.parametrize("room", [1, 3, 7])
+def test_where_there_is_no_room_for_a_batch_the_features_are_computed_in_parts(room: int, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    backbone, images = tiny(), pictures(11)
+    wanted = features_of(backbone, images, device=CPU)
+    backbone.blocks.insert(0, Narrow())
+    Narrow.room = room
+    np.testing.assert_allclose(features_of(backbone, images, device=CPU, cache=tmp_path), wanted, atol=1e-6)
+    Narrow.room = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        features_of(backbone, images[:3], device=CPU)
+
+
 def test_the_backbone_is_left_alone() -> None:
     backbone = build_backbone(Model(backbone="efficientnet-lite0"), channels=3, size=32, weights=False)
     backbone = Backbone(backbone.blocks, 1280, backbone.statistics, 224, True, "random")

@@ -17,7 +17,7 @@ from autonovel.data.images import ImageSet
 from autonovel.data.loader import Images, as_tensor, put_on, resize
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
-from autonovel.machine.transfer import send
+from autonovel.machine.transfer import in_parts, send
 from autonovel.models.consensus import Consensus
 from autonovel.models.feature_store import stream_features
 from autonovel.models.net import Net, Scores, from_weights
@@ -79,13 +79,16 @@ def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: P
                 joint, new = net.scores(z)
             yield Scores(z, joint[0], None if new is None else new[0])
         return
+
+    @torch.no_grad()
+    def scored(some: Tensor) -> Scores:
+        found: Scores = net(send(some, mode.device))
+        return found
+
     for part in images:
         side = part.shape[1]
         net.precision = mode.precision_for(side)
-        for some in part.split(images_at_once(mode.device, side)):
-            with torch.no_grad():
-                scores = net(send(some, mode.device))
-            yield scores
+        yield from in_parts(scored, part, images_at_once(mode.device, side))
 
 
 def answer_together(

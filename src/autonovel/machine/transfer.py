@@ -1,13 +1,33 @@
-"""Copies to and from a GPU that nobody waits for."""
+"""Copies to and from a GPU that nobody waits for, and work on it in parts for which it has room."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
+
+
+def in_parts(work: Callable[[Tensor], T], rows: Tensor, at_once: int) -> Iterator[T]:
+    """What the work makes of these rows, part by part; of half as many at a time where a GPU has no room for a part."""
+    while len(rows):
+        try:
+            done = [work(rows[:at_once])]
+        except torch.OutOfMemoryError:
+            if min(at_once, len(rows)) == 1:
+                raise
+            done = []
+        yield from done
+        if done:
+            rows = rows[at_once:]
+        else:  # now that the error holds no tensor any more
+            torch.cuda.empty_cache()
+            at_once = min(at_once, len(rows)) // 2
 
 
 def send(values: Tensor, device: torch.device) -> Tensor:

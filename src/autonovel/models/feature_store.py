@@ -26,7 +26,7 @@ from autonovel.data.augment import to_float
 from autonovel.data.loader import as_tensor
 from autonovel.machine import cpu
 from autonovel.machine.prefetch import prefetch
-from autonovel.machine.transfer import Arriving, send
+from autonovel.machine.transfer import Arriving, in_parts, send
 from autonovel.models.backbones import Backbone, digest
 from autonovel.models.feature_files import DIGEST, Features, Store
 from autonovel.models.layers import Conv2d, Folds, Linear
@@ -271,7 +271,9 @@ class _Network:
 
         def compute(part: slice) -> Tensor:
             with torch.inference_mode():
-                return self._features(to_float(self._sent(pixels[part], full)))
+                rows = self._sent(pixels[part], full)
+                found = list(in_parts(lambda some: self._features(to_float(some)), rows, full))
+                return found[0] if len(found) == 1 else torch.cat(found)
 
         parts = [slice(start, start + size) for start in range(0, len(images), size)]
         # whole images side by side: threads that share one image wait for each other at the end of every layer

@@ -13,6 +13,9 @@ import numpy.typing as npt
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.described import Described, is_described, refuse_other_network
+from autonovel.data.reading.tables import refuse_too_large
+
+_COLUMNS = ("features", "label", "image")
 
 
 @dataclass(frozen=True)
@@ -101,13 +104,35 @@ def _from_file(path: Path) -> tuple[Any, Any, Any]:
     except ImportError as error:
         raise InputError('Parquet needs pyarrow: pip install "autonovel[tables]".') from error
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            names, metadata = file.schema_arrow.names, file.metadata
+        wanted = [name for name in _COLUMNS if name in names]
+        refuse_too_large(path, metadata, wanted)
+        table = parquet.read_table(path, columns=wanted)
     except (ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}).") from error
     if "features" not in table.column_names:
-        raise InputError(f"{path} has no column features; its columns are {', '.join(table.column_names)}.")
-    columns = {name: table[name].to_pylist() for name in ("features", "label", "image") if name in table.column_names}
-    return columns["features"], columns.get("label"), columns.get("image")
+        raise InputError(f"{path} has no column features; its columns are {', '.join(names)}.")
+    label, image = (table[name].to_pylist() if name in wanted else None for name in ("label", "image"))
+    return _numbers(table["features"]), label, image
+
+
+def _numbers(column: Any) -> Any:
+    """A column of lists as an array (n, d), without an object for each number; as lists where they are not equally long."""
+    import pyarrow as pa
+
+    parts = []
+    for chunk in column.chunks:
+        kind = chunk.type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        if not is_list or not len(chunk) or chunk.null_count or pa.types.is_nested(kind.value_type):
+            return column.to_pylist()
+        values = chunk.flatten()
+        lengths = chunk.value_lengths().unique() if not pa.types.is_fixed_size_list(kind) else [kind.list_size]
+        if len(lengths) != 1 or values.null_count:
+            return column.to_pylist()
+        parts.append(values.to_numpy(zero_copy_only=False).reshape(len(chunk), -1))
+    return np.concatenate(parts) if len({part.shape[1] for part in parts}) == 1 else column.to_pylist()
 
 
 def load_array(path: Any) -> npt.NDArray[Any]:

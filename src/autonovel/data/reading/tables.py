@@ -20,6 +20,10 @@ _PATH_COLUMNS = (
 )  # fmt: skip
 _LABEL_COLUMNS = ("label", "class", "class_name", "classname", "category", "target", "y", "labels", "species")
 _NO_LABEL = ("", "-1")
+_LONGEST = 8192
+"""Bytes of a path or a class, on average."""
+_BYTES_A_ROW = 500
+"""What a file that is named takes in memory, all in all."""
 _GIVE = "give a CSV or Parquet table with the columns path,label"
 
 
@@ -74,12 +78,16 @@ def _read_parquet(table: Path) -> tuple[list[str], list[str | None], list[Proble
     except ImportError:
         raise InputError("Reading Parquet needs pyarrow: pip install 'autonovel[tables]'.") from None
     try:
-        schema = parquet.read_schema(table)
+        with parquet.ParquetFile(table) as file:
+            schema, metadata = file.schema_arrow, file.metadata
         header = [name.strip().lower() for name in schema.names]
         columns = [_column(header, _PATH_COLUMNS), _column(header, _LABEL_COLUMNS)]
         wanted = [schema.names[column] for column in columns if column is not None]
+        refuse_too_large(table, metadata, wanted, longest=_LONGEST)
         content = parquet.read_table(table, columns=wanted)
         values = [None if c is None else content.column(schema.names[c]).to_pylist() for c in columns]
+    except InputError:
+        raise
     except Exception as error:  # a damaged file raises almost anything
         raise InputError(
             f"{printable(table)} cannot be read as Parquet ({' '.join(str(error).split())[:120]}); {_GIVE}."
@@ -94,6 +102,34 @@ def _read_parquet(table: Path) -> tuple[list[str], list[str | None], list[Proble
         )
     paths = [path or "" for path in values[0]]
     return paths, [None] * len(paths) if values[1] is None else [_label(value) for value in values[1]], []
+
+
+def refuse_too_large(table: Path, metadata: Any, columns: Sequence[str], *, longest: int | None = None) -> None:
+    """Refuse a Parquet table that would not fit into memory: a few kilobytes can hold gigabytes.
+
+    Args:
+        table: where it is.
+        metadata: what its end says of it.
+        columns: those that will be read.
+        longest: bytes of a text at most, where texts are read.
+    """
+    import torch
+
+    from autonovel.data.loader import free_memory
+
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    parts = [group.column(number) for group in groups for number in range(group.num_columns)]
+    read = [part for part in parts if part.path_in_schema.partition(".")[0] in columns]
+    held = sum(part.total_uncompressed_size for part in read)
+    if longest is not None and held > 2**20 + metadata.num_rows * longest:
+        raise InputError(f"{printable(table)} holds texts that are too long for paths and classes; {_GIVE}.")
+    values = sum(part.num_values for part in read)
+    needed, free = metadata.num_rows * _BYTES_A_ROW + 8 * values + held, free_memory(torch.device("cpu"))
+    if needed > free / 2:
+        raise InputError(
+            f"{printable(table)} holds {metadata.num_rows:,} rows, which take about {needed / 2**30:.1f} GiB of memory, and "
+            f"{free / 2**30:.1f} GiB are free; divide it into several tables."
+        )
 
 
 def _label(value: Any) -> str | None:
