@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from autonovel.base.errors import InputError
 from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
+from autonovel.export.formats import FORMATS, HOW
 
-Format = Literal[
-    "folders", "csv", "parquet", "coco", "fiftyone", "label-studio", "safetensors", "onnx", "torch", "hub"
-]  # fmt: skip
-How = Literal["copy", "link", "hardlink", "move"]
+if TYPE_CHECKING:
+    Format = str
+    How = str
+else:
+    Format, How = Literal[tuple(FORMATS)], Literal[tuple(HOW)]
 
 
 @dataclass(frozen=True)
