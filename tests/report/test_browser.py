@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -409,6 +411,14 @@ def test_phone(open_tab: OpenTab, run: Run) -> None:
     assert help.evaluate("box => [box.scrollTop, box.scrollHeight > box.clientHeight]") == [0, True]
 
 
+def printed(pdf: bytes) -> list[bytes]:
+    """What is drawn on each page."""
+    parts = dict(re.findall(rb"\n(\d+) 0 obj\n?(.*?)\nendobj", pdf, re.DOTALL))
+    pages = [part for part in parts.values() if re.search(rb"/Type\s*/Page\b", part)]
+    drawn = [parts[re.search(rb"/Contents (\d+)", page)[1]] for page in pages]  # type: ignore[index]
+    return [zlib.decompress(re.split(rb"stream\r?\n", part, maxsplit=1)[1]) for part in drawn]
+
+
 def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:
     run.name(0, "</script><script>alert(1)</script>")
     (run.path / "report.html").unlink(missing_ok=True)
@@ -432,6 +442,9 @@ def test_the_report_opens_from_disk(browser: Any, run: Run) -> None:
             break
     assert page.locator("#hover").is_visible()
     assert page.evaluate("[...document.images].every(i => i.src.startsWith('data:'))")
+    written = printed(page.pdf())
+    assert 2 < len(written) < 8
+    assert all(b"TJ" in content or b"Tj" in content for content in written)  # no page without a word
     context.close()
     assert wrong == []
 

@@ -22,6 +22,7 @@ from autonovel.report.pages import TEMPLATES, render
 from autonovel.report.plots import draw_clusters
 from autonovel.report.session import unit_square
 from autonovel.runs.folder import Folder
+from autonovel.runs.likely import likely_names
 from autonovel.runs.state import standing
 
 MOST_PICTURES = 1_500
@@ -84,20 +85,23 @@ def describe_result(run: Folder, clusters: Sequence[Shown]) -> dict[str, Any]:
     summary = run.summary
     new = [cluster for cluster in clusters if cluster.kind == "new"]
     probability = run.machine.probability
-    facts: list[tuple[str, str]] = [
-        ("images without a label", f"{len(probability):,}"),
-        ("known classes", f"{summary.get('n_known', len(run.state.known)):,}"),
-        ("mean confidence", f"{float(probability.mean()) if len(probability) else 0:.0%}"),
+    facts: list[tuple[str, str, str]] = [
+        ("images sorted", f"{len(probability):,}", "those without a label"),
+        ("known classes", f"{summary.get('n_known', len(run.state.known)):,}", "those with labelled images"),
+        (
+            "sure on average",
+            f"{float(probability.mean()) if len(probability) else 0:.0%}",
+            "about so many of the answers should be right",
+        ),
     ]
     if summary.get("acc_new") is not None:
-        facts.append((f"accuracy on the {run.kind_found()}", f"{summary['acc_new']:.1%}"))
+        what = f"accuracy on the {run.kind_found()}"
+        facts.append((what, f"{summary['acc_new']:.1%}", "the share of right answers, by the true labels"))
     seconds = (summary.get("seconds") or {}).get("total")
     if seconds:
-        facts.append(("time", _duration(seconds)))
+        facts.append(("time", _duration(seconds), "from the images to the answers"))
     return {
         "headline": run.headline,
-        "n_new": len(new),
-        "found": run.kind_found(len(new)),
         "number": _about_number(run, summary, len(new)),
         "facts": facts,
         "edits": len(standing(run.edits)[0]),
@@ -113,13 +117,13 @@ def _about_number(run: Folder, summary: dict[str, Any], now: int) -> str:
     found, interval = summary.get("n_new_estimated"), summary.get("n_new_interval")
     what = run.kind_found()
     if found is None:
-        text = f"The number of {what}, {summary['n_new']}, was given and not estimated, so there is no interval."
+        text = f"The number of {what}, {summary['n_new']}, was given."
     elif interval is None:
         why = run.read_json("estimate.json").get("note") if run.has("estimate.json") else None
         why = why or "There were too few known classes to say how sure that is."
-        text = f"The number of {what} was estimated as {found}. {why}"
+        text = f"The number of {what} was estimated: {found}. {why}"
     else:
-        text = f"The number of {what} was estimated as {found}, and lies between {interval[0]} and {interval[1]}."
+        text = f"The number of {what} was estimated: {found}, probably between {interval[0]} and {interval[1]}."
     if now != summary["n_new"]:
         text += f" After a person's edits there are {now}."
     return text
@@ -140,6 +144,7 @@ def describe_clusters(run: Folder, clusters: Sequence[Shown], pictures: Pictures
     near = nearest_known(run, shown)
     known = _known_pictures(run, pictures, {name for line in near for name, _ in line})
     matched = run.summary.get("matched", {}) if not run.edits else {}
+    likely = likely_names(run, {cluster.number: cluster.rows for cluster in clusters if cluster.number >= 0})
 
     def listed(rows: Sequence[int]) -> list[dict[str, str]]:
         return [
@@ -158,11 +163,12 @@ def describe_clusters(run: Folder, clusters: Sequence[Shown], pictures: Pictures
                 "size": cluster.size,
                 "confidence": cluster.confidence,
                 "colour": cluster.colour,
+                "likely": [] if cluster.named else likely.get(cluster.number, []),
                 "true_class": matched.get(str(cluster.number), (None,))[0],
                 "pictures": [
-                    ("Most typical", "nearest to the middle of the cluster", listed(chosen.typical)),
-                    ("Most doubtful", "the machine was least sure of these", listed(chosen.doubtful)),
-                    ("Odd ones out", "farthest from the middle", listed(chosen.odd)),
+                    ("Most typical", "they look most like the rest of the cluster", listed(chosen.typical)),
+                    ("Most doubtful", "they might belong to another class", listed(chosen.doubtful)),
+                    ("Odd ones out", "they look least like the rest of the cluster", listed(chosen.odd)),
                 ],
                 "nearest": [(name, similarity, known.get(name)) for name, similarity in nearest],
             }
