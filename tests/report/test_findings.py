@@ -122,10 +122,8 @@ def test_nearest_known_classes(run: Run) -> None:
 
 
 def test_without_features_of_known_images_there_is_no_nearest_class(run: Run) -> None:
-    (run.path / "features-labelled.npy").unlink()
-    listed = run.path / "checksums.sha256"
-    lines = listed.read_text().splitlines(keepends=True)
-    listed.write_text("".join(line for line in lines if "features-labelled" not in line))
+    for name in ("checksums.sha256", "features-labelled.npy"):
+        (run.path / name).unlink()
     assert nearest_known(run, shown_clusters(run)) == [[]] * 5
 
 

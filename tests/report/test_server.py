@@ -306,7 +306,7 @@ def test_the_table_holds_the_names_as_they_are_now(client: Client, run: Run) -> 
 
 
 def test_folders_without_thumbnails_can_be_looked_at(run: Run) -> None:
-    for name in ("images.csv", "thumbnails/index.json"):
+    for name in ("checksums.sha256", "images.csv", "thumbnails/index.json"):
         (run.path / name).unlink()
     with Site(load(run.path)) as site:
         client = Client(site.url)
