@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from autonovel.api.describe import describe
     from autonovel.api.discover import cluster, discover, estimate
     from autonovel.api.run import Run, load
     from autonovel.api.tune import tune
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AutoNovel": "estimator",
     "cluster": "api.discover",
+    "describe": "api.describe",
     "discover": "api.discover",
     "load_benchmark": "data.benchmarks.splits",
     "ImageSet": "data.images",
@@ -53,6 +55,7 @@ __all__ = [
     "TrainingError",
     "Truth",
     "cluster",
+    "describe",
     "discover",
     "estimate",
     "estimate_classes",

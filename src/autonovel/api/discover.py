@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from autonovel.api.features import discover_features
+from autonovel.api.describe import describe_both
+from autonovel.api.features import discover_features, estimate_features
 from autonovel.api.run import Path_, Run, load, open_run
 from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet, Truth
@@ -49,6 +50,8 @@ def discover(
     incremental: bool | None = None,
     settings: Mapping[str, Any] | None = None,
     features: bool = False,
+    engine: str | None = None,
+    address: str | None = None,
     seed: int = 0,
     device: str = "auto",
     truth: Truth | None = None,
@@ -83,7 +86,10 @@ def discover(
         incremental: train a joint head for known and new classes; as the recipe says when left out.
         settings: other fields of the recipe by name: ``{"joint.epochs": 50}``; ``autonovel recipes NAME`` shows all.
         features: what is given are features that you have computed, (n, d) for n images, and not images: arrays, .npy
-            files, or Parquet tables with the columns ``features`` and, where there are any, ``image`` and ``label``.
+            files, Parquet tables with the columns ``features`` and, where there are any, ``image`` and ``label``, or folders
+            that :func:`autonovel.describe` has finished.
+        engine: 'local' or 'ray' describes the images first, shard by shard, into a folder beside the run's.
+        address: of a Ray cluster; without one, Ray starts on this machine.
         seed: everything random depends on it.
         device: cpu, cuda or auto.
         truth: the true classes, for scoring alone.
@@ -101,6 +107,20 @@ def discover(
     seed = int(seed)  # one out of an array is another type, which no JSON file can hold
     mode = Mode.of(device, world)
     shown = reporter if reporter is not None else make_reporter(verbose)
+    if engine is not None:
+        out = out or _free_folders()[-1]
+        labelled, unlabelled = describe_both(
+            labelled,
+            unlabelled,
+            out,
+            asked_for(recipe or "folder", preset or "paper"),
+            engine,
+            address,
+            device,
+            shown,
+            backbone,
+        )
+        features = True
     if features:
         return _discover_features(labelled, unlabelled, out, n_new, pile, seed, report, shown)
     remarks: dict[str, Any] = {}
@@ -148,6 +168,9 @@ def estimate(
     out: Path_,
     recipe: str | Recipe | Asked = "folder",
     preset: str = "paper",
+    features: bool = False,
+    engine: str | None = None,
+    address: str | None = None,
     seed: int = 0,
     device: str = "auto",
     cache: Path_ | None = None,
@@ -160,6 +183,13 @@ def estimate(
     seed = int(seed)
     asked = asked_for(recipe, preset)
     shown = reporter if reporter is not None else make_reporter(verbose)
+    if engine is not None:
+        labelled, unlabelled = describe_both(labelled, unlabelled, out, asked, engine, address, device, shown)
+    if features or engine is not None:
+        given = labelled if isinstance(labelled, Embedded) else read_embedded(labelled, unlabelled)
+        number = estimate_features(Run(out), given, asked.get().pile, seed, shown)
+        draw_number(Run(out))
+        return number
     job = _job(given_of(labelled, unlabelled), asked, None, seed, Mode.of(device, world), cache, shown)
     run = job.run(open_run(out, world), until="estimate")
     if world.first:

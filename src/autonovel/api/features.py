@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from autonovel.answers.census import PileKind
+from autonovel.answers.census import PileKind, take_census
 from autonovel.answers.further import Classes
 from autonovel.answers.judge import Judge, Judged, read_judged, write_judged
+from autonovel.answers.network import restore
 from autonovel.answers.space import answer_from_features
-from autonovel.answers.table import AnswerTable
+from autonovel.answers.table import AnswerTable, nowhere, writer_to
 from autonovel.base.errors import InputError
+from autonovel.data.reading.described import Described, is_described
 from autonovel.data.reading.embedded import Embedded, read_embedded
-from autonovel.discovery.finish import finished_already, number_found, write_estimate, write_outcome
+from autonovel.discovery.finish import finished_already, number_found, read_estimate, write_estimate, write_outcome
+from autonovel.machine.device import Mode
 from autonovel.machine.progress import Reporter
-from autonovel.models.net import Scores
+from autonovel.maths.count.result import ClassEstimate
+from autonovel.models.backbones import digest
+from autonovel.models.net import Net, Scores
 from autonovel.runs.folder import Folder, versions
 from autonovel.runs.summary import holds_known
 
@@ -31,11 +42,7 @@ def discover_features(
     """Group features, and write what a run leaves."""
     kind: PileKind = "auto" if pile is None else pile  # type: ignore[assignment]  # another word is refused with a sentence
     names, started = given.names, time.perf_counter()
-    digest = hashlib.blake2b(given.features.tobytes() + names.labels.tobytes(), digest_size=16).hexdigest()
-    data = {"images": len(names), "shape": [given.features.shape[1]], "class_names": list(names.class_names)}
-    recipe = {"name": "features", "method": "features", "pile": kind}
-    about = {"recipe": recipe, "n_new": n_new, "seed": seed, "data": data | {"fingerprint": digest, "features": True}}
-    with run.claim({"run": about, "versions": versions()}):
+    with run.claim({"run": _about(given, n_new, pile, seed), "versions": versions()}):
         if run.finished:
             reporter.message(finished_already(run))
             return
@@ -80,24 +87,90 @@ def discover_features(
         write_outcome(run, names, free, judged.answers, summary, pictures=False)
 
 
+def _about(given: Embedded, n_new: int | None, pile: str | None, seed: int) -> dict[str, Any]:
+    """What tells one run of features from another."""
+    names = given.names
+    digest = hashlib.blake2b(given.features.tobytes() + names.labels.tobytes(), digest_size=16).hexdigest()
+    data = {"images": len(names), "shape": [given.features.shape[1]], "class_names": list(names.class_names)}
+    if given.made is not None:
+        data["made"] = asdict(given.made)
+    recipe = {"name": "features", "method": "features", "pile": "auto" if pile is None else pile}
+    return {"recipe": recipe, "n_new": n_new, "seed": seed, "data": data | {"fingerprint": digest, "features": True}}
+
+
 def is_of_features(run: Folder) -> bool:
     """Whether a run was made from features, without images."""
     return bool(run.config["run"]["data"].get("features"))
 
 
-def predict_features(run: Folder, given: Any, *, pile: str | None = None) -> AnswerTable:
-    """The classes of further rows of features, with a person's names and corrections."""
-    further = read_embedded(None, given)
-    width = run.config["run"]["data"]["shape"][0]
-    if further.features.shape[1] != width:
-        raise InputError(f"There are {further.features.shape[1]} features in a row; the run has {width}.")
+def estimate_features(run: Folder, given: Embedded, pile: str | None, seed: int, reporter: Reporter) -> ClassEstimate:
+    """How many new classes there are in features; discover goes on in the same folder."""
+    with run.claim({"run": _about(given, None, pile, seed), "versions": versions()}):
+        if not run.has("estimate.json"):
+            started = time.perf_counter()
+            rows, names = torch.from_numpy(given.features), given.names
+            kind: PileKind = "auto" if pile is None else pile  # type: ignore[assignment]
+            labels = torch.from_numpy(names.labels[names.is_labelled])
+            census = take_census(rows[names.is_labelled], labels, rows[~names.is_labelled], kind=kind, seed=seed)
+            found = census.counted(100, seed).estimate
+            assert found is not None
+            write_estimate(run, found, time.perf_counter() - started)
+        return read_estimate(run)[0]
+
+
+def predict_features(
+    run: Folder,
+    given: Any,
+    *,
+    pile: str | None = None,
+    to: str | os.PathLike[str] | None = None,
+) -> AnswerTable:
+    """The classes of further rows of features, with a person's names and corrections; those of a folder part by part."""
+    writer = None if to is None else writer_to(Path(to))
     mixed = holds_known(run.summary) if pile is None else pile == "mixed"
     classes = Classes(run, Judge.read(run), mixed, torch.device("cpu"))
-    judged = read_judged(run, STAGE)
-    assert judged is not None
-    scores = scores_of(judged, torch.from_numpy(further.features), len(run.machine.known))
-    [said] = classes.judged([scores])
-    return classes.named(list(further.names.ids), said)
+    scores, width, made = _scores_for(run)
+    parts: Iterable[tuple[list[str], npt.NDArray[Any]]]
+    if is_described(given):
+        described = Described(given)
+        if made is not None and described.made.network != made:
+            raise InputError(
+                f"The features in {described.folder} are of {described.made.backbone}, with other weights than those of the run; "
+                "describe the images with the run's own network."
+            )
+        there, parts = described.width, ((rows.images.tolist(), rows.features) for rows in described.parts())
+    else:
+        further = read_embedded(None, given)
+        there, parts = further.features.shape[1], [(list(further.names.ids), further.features)]
+    if there != width:
+        raise InputError(f"There are {there} features in a row; the run has {width}.")
+    found = AnswerTable()
+    with writer or nullcontext(nowhere) as write:
+        for ids, features in parts:
+            [said] = classes.judged([scores(torch.from_numpy(features.astype(np.float32)))])
+            answers = classes.named(ids, said)
+            write(answers)
+            found.add(answers)
+    return found
+
+
+def _scores_for(run: Folder) -> tuple[Callable[[torch.Tensor], Scores], int, str | None]:
+    """What a run says of features, how many it wants, and which network makes them, where it knows."""
+    if is_of_features(run):
+        judged, data = read_judged(run, STAGE), run.config["run"]["data"]
+        assert judged is not None
+        n_known = len(run.machine.known)
+        return lambda z: scores_of(judged, z, n_known), data["shape"][0], (data.get("made") or {}).get("network")
+    net = restore(run, Mode.of("cpu")).net
+    if not isinstance(net, Net) or not net.identity:
+        raise InputError(f"The network of {run.path} was trained on its images; give further images, not features.")
+    return lambda z: _said(net, z), net.n_features, digest(net.backbone)
+
+
+@torch.no_grad()
+def _said(net: Net, z: torch.Tensor) -> Scores:
+    joint, new = net.scores(z)
+    return Scores(z, joint[0], None if new is None else new[0])
 
 
 def scores_of(judged: Judged, features: torch.Tensor, n_known: int) -> Scores:

@@ -129,10 +129,18 @@ class ReadingVerb(TrainingVerb):
 class TwoPiles(ReadingVerb):
     """A command that reads labelled and unlabelled images."""
 
-    labelled: Positional[Path | None] = None
+    labelled: Positional[str | None] = None
     """Images of the known classes: a folder with one sub-folder per class, or a CSV or Parquet table (path,label)."""
-    unlabelled: Positional[Path | None] = None
-    """The images to sort: a folder or a table. Left out, LABELLED is a table in which some labels are empty."""
+    unlabelled: Positional[str | None] = None
+    """The images to sort: a folder, a table, tar shards, Parquet files with images, or their address (s3://...). Left out,
+    LABELLED is a table in which some labels are empty."""
+    features: bool = False
+    """LABELLED and UNLABELLED hold features, not images: folders that describe has made, Parquet tables with the columns features
+    and, where there are any, image and label, or .npy files (those of LABELLED with --labels)."""
+    engine: Literal["local", "ray"] | None = None
+    """Describe the images first, shard by shard, with a worker for each core or GPU of this machine (local) or on a cluster."""
+    address: str | None = None
+    """With --engine ray, the address of the cluster; left out, Ray starts on this machine."""
 
     @property
     def recipe_name(self) -> str:
@@ -149,18 +157,30 @@ class TwoPiles(ReadingVerb):
         if self.data:
             images, truth = _benchmark(self)
             return images, None, truth
+        if self.features and self.engine is not None:
+            raise InputError(f"{option('engine')} describes images; leave it out where features are given.")
         if self.labelled is None:
             raise InputError(
                 f"Give a folder of labelled and one of unlabelled images, or a benchmark ({option('data', 'NAME')})."
             )
+        if self.engine is not None:
+            return self.labelled, self.unlabelled, None
+        if self.features:
+            return self.read_features(), None, None
         return _opened(self.labelled, self.unlabelled), None, None
+
+    def read_features(self) -> Any:
+        """The features of both."""
+        from autonovel.data.reading.embedded import read_embedded
+
+        return read_embedded(self.labelled, self.unlabelled)
 
 
 @dataclass(frozen=True)
 class OnePile(ReadingVerb):
     """A command that reads unlabelled images alone."""
 
-    images: Positional[Path | None] = None
+    images: Positional[str | None] = None
     """A folder or a table of images."""
 
     def read(self) -> tuple[Any, Any]:

@@ -28,9 +28,6 @@ class Discover(TwoPiles):
     """A finished run to continue from: clusters that were named in it are known classes now. Its recipe is used again."""
     start_from: Path | None = None
     """A finished run on the same images: its first stages are taken over, as far as their settings are the same."""
-    features: bool = False
-    """LABELLED and UNLABELLED hold features that you have computed, not images: Parquet tables with the columns features and,
-    where there are any, image and label, or .npy files (those of LABELLED with --labels)."""
     labels: Path | None = None
     """With --features and a .npy file as LABELLED: a text file with its labels, one a line."""
     report: bool = True
@@ -50,10 +47,10 @@ class Discover(TwoPiles):
         if self.n_new == "true" and not self.data:
             raise InputError(f"{option('n_new', 'true')} is for benchmarks; give the number of new classes, or auto.")
         n_new = "auto" if self.n_new == "true" else self.n_new
-        if self.features and (self.data or self.from_ is not None):
-            raise InputError(
-                f"{option('features')} goes with features alone; leave {option('data')} and {option('from')} out."
-            )
+        if (self.features or self.engine) and (self.data or self.from_ is not None):
+            flag = option("features" if self.features else "engine")
+            what = "goes with features alone" if self.features else "describes images in files"
+            raise InputError(f"{flag} {what}; leave {option('data')} and {option('from')} out.")
         if self.labels is not None and not self.features:
             raise InputError(
                 f"{option('labels')} goes with {option('features')}; labels of images are folders or a table."
@@ -67,11 +64,10 @@ class Discover(TwoPiles):
 
     def read(self) -> tuple[Any, Any, Any]:
         """Labelled images, unlabelled images and, for a benchmark, the truth; further images alone for the next round."""
-        if self.features:
-            return self._read_features(), None, None
         return (None, self.labelled, None) if self.from_ is not None else super().read()
 
-    def _read_features(self) -> Any:
+    def read_features(self) -> Any:
+        """The features of both."""
         from autonovel.data.reading.embedded import load_array, read_embedded
 
         known: Any = self.labelled
@@ -98,7 +94,9 @@ class Discover(TwoPiles):
             cache=self.cache,
             report=False,
             features=self.features,
-            pile=asked.get().pile if self.features else None,
+            engine=self.engine,
+            address=self.address,
+            pile=asked.get().pile if self.features or self.engine else None,
             **passed,
         )
         self.say_and_draw(run, passed, report=self.report)

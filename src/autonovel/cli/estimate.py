@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from autonovel.base.errors import InputError, option
 from autonovel.base.screen import say
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.discovery.arguments import check_arguments
@@ -21,12 +22,15 @@ class Estimate(TwoPiles):
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
+        if (self.features or self.engine) and self.data:
+            raise InputError(f"A benchmark is read as it is; leave {option('features')} and {option('engine')} out.")
         check_arguments(out=self.out, device=self.device, seed=self.seed)
 
     def do(self, asked: Asked) -> None:
         """Estimate."""
         api, (labelled, unlabelled, truth) = load_api_while(self.read)
-        found = api.estimate(labelled, unlabelled, cache=self.cache, **self.passed_on(asked))
+        how = {"features": self.features, "engine": self.engine, "address": self.address}
+        found = api.estimate(labelled, unlabelled, cache=self.cache, **how, **self.passed_on(asked))
         if self.json:
             say(json.dumps(asdict(found)))
             return

@@ -37,6 +37,7 @@ VERBS = {
     "report": "report.Report",
     "browse": "browse.Browse",
     **{word: f"edit.{word}" for word in EDITS},
+    "describe": "describe.Describe",
     "predict": "predict.Predict",
     "export": "export.Export",
     "verify": "verify.Verify",

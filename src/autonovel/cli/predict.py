@@ -31,7 +31,14 @@ class Predict(Verb):
     run: Positional[Path]
     """The run folder."""
     images: Positional[str]
-    """A folder of images, a file that lists them, or - for a list on standard input, one path a line."""
+    """A folder of images, a file that lists them, tar or Parquet shards, an address, or - for a list on standard input, one
+    path a line."""
+    features: bool = False
+    """IMAGES is a folder that describe has made, or another file of features."""
+    engine: Literal["local", "ray"] | None = None
+    """Describe the images first, shard by shard, with a worker for each core or GPU of this machine (local) or on a cluster."""
+    address: str | None = None
+    """With --engine ray, the address of the cluster; left out, Ray starts on this machine."""
     to: Path | None = None
     """The file to write: .csv, .jsonl or .parquet, or - for CSV on standard output. Left out, a table is printed."""
     pile: Literal["new", "mixed"] | None = None
@@ -52,7 +59,15 @@ class Predict(Verb):
         if images == "-":
             # as bytes: names of files need not be UTF-8, and text has more ends of lines than files have
             images = [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line]
-        answers = predict(run, images, to=file, pile=self.pile, reporter=make_reporter())
+        if self.features or self.engine is not None:
+            from autonovel.api.describe import described_for
+            from autonovel.api.features import predict_features
+
+            if self.engine is not None:
+                images = described_for(run, self.images, self.engine, self.address, make_reporter())
+            answers = predict_features(run, images, to=file, pile=self.pile)
+        else:
+            answers = predict(run, images, to=file, pile=self.pile, reporter=make_reporter())
         if file is None and self.to is not None:
             _print_csv(answers)
             return

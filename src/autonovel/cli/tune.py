@@ -41,7 +41,7 @@ class Tune(TwoPiles):
         *("recipe", "preset", "data", "root", "seed", "device", "json"),
     )
 
-    unlabelled: Positional[Path | None] = None
+    unlabelled: Positional[str | None] = None
     """The images to be sorted later; with them, what the recipe leaves to the data is decided as it will be then."""
     out: Path = Path("runs/tune")
     """The folder of the search. The same command with the same folder continues where it stopped."""

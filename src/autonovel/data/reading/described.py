@@ -241,11 +241,12 @@ def read_part(folder: Path, number: int, made: Made) -> WrittenShard | None:
         return None
 
 
-def finish(folder: Path, made: Made, parts: Sequence[WrittenShard]) -> Described:
-    """Write what could not be used of all shards, and then the index, with which the folder is finished."""
+def finish(folder: Path, made: Made, parts: Sequence[WrittenShard], problems: Sequence[Problem] = ()) -> Described:
+    """Write what could not be used before shards were read and in them, then the index, with which the folder is finished."""
     with whole(folder / PROBLEMS) as path, path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(PROBLEM_FIELDS)
+        table.writerows(as_rows(problems))
         for part in parts:
             table.writerows(as_rows(part.problems))
     index = {"format": FORMAT, "made": asdict(made), "shards": [part.shard._asdict() for part in parts]}

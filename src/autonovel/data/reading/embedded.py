@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet
-from autonovel.data.reading.described import Described, is_described, refuse_other_network
+from autonovel.data.reading.described import Described, Made, is_described, refuse_other_network
 from autonovel.data.reading.tables import refuse_too_large
 
 _COLUMNS = ("features", "label", "image")
@@ -25,10 +25,12 @@ class Embedded:
     Attributes:
         features: float32 (n, d).
         names: what stands for images: ids, labels and names of classes. Its pixels mean nothing.
+        made: what describe made them by, where it did.
     """
 
     features: npt.NDArray[np.float32]
     names: ImageSet
+    made: Made | None = None
 
 
 def read_embedded(labelled: Any, unlabelled: Any = None) -> Embedded:
@@ -57,7 +59,8 @@ def read_embedded(labelled: Any, unlabelled: Any = None) -> Embedded:
     if len(set(ids)) < len(ids):
         ids = [f"{number}/{name}" for number, name in enumerate(ids)]
     nothing = np.zeros((len(features), 1, 1), dtype=np.uint8)
-    return Embedded(features, ImageSet.from_arrays(nothing, _alike(labels), ids=ids))
+    made = Described(unlabelled).made if is_described(unlabelled) else None
+    return Embedded(features, ImageSet.from_arrays(nothing, _alike(labels), ids=ids), made)
 
 
 def _read(given: Any, role: str) -> tuple[npt.NDArray[np.float32], list[Any], list[str]]:

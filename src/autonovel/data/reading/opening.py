@@ -30,12 +30,13 @@ from autonovel.data.reading.layout import (
     refuse_without_images,
     unused_folder_names,
 )
-from autonovel.data.reading.parts import FileReader, ItemReader, Part
+from autonovel.data.reading.parts import FileReader, ItemReader, Part, SliceReader
 from autonovel.data.reading.problems import printable
+from autonovel.data.reading.shards import Spool, holds_shards, is_folder_of_shards, is_remote, list_shards
 from autonovel.data.reading.tables import TABLE_SUFFIXES, list_table
 from autonovel.data.reading.workers import read_content
 
-_ARCHIVES = frozenset({".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".bz2", ".xz"})
+_ARCHIVES = frozenset({".zip", ".gz", ".tgz", ".7z", ".rar", ".bz2", ".xz"})
 
 
 @dataclass
@@ -70,11 +71,11 @@ class _Listing:
         )
 
 
-def open_parts(labelled: Any, unlabelled: Any, without: Collection[str] = ()) -> list[Part]:
+def open_parts(labelled: Any, unlabelled: Any, without: Collection[str] = (), *, alone: bool = True) -> list[Part]:
     """The parts of an input, the labelled one first.
 
     Files that are listed twice are dropped, and so are any labels of the unlabelled images, and those of them that are not
-    wanted (``without``: absolute paths).
+    wanted (``without``: absolute paths). ``alone`` says that labelled images without unlabelled ones are all there are.
     """
     together = _is_path(labelled) and _is_path(unlabelled) and _exists(labelled) and _exists(unlabelled)
     notes = check_two_paths(Path(labelled), Path(unlabelled)) if together else []
@@ -82,7 +83,7 @@ def open_parts(labelled: Any, unlabelled: Any, without: Collection[str] = ()) ->
     if labelled is not None:
         opened.append(_open(labelled, "labelled"))
         if _is_folder(labelled):
-            opened[0].notes += check_class_folders(Path(labelled), opened[0].labels, alone=unlabelled is None)
+            opened[0].notes += check_class_folders(Path(labelled), opened[0].labels, alone=alone and unlabelled is None)
     if unlabelled is not None:
         opened.append(_without_labels(_open(unlabelled, "unlabelled")))
         if without and isinstance(opened[-1], _Listing):
@@ -114,7 +115,7 @@ def _without_labels(opened: Part | _Listing) -> Part | _Listing:
 def _open(source: Any, role: str) -> Part | _Listing:
     """One part from a path, a list of files, (images, labels), arrays, an ImageSet or a dataset object."""
     if isinstance(source, str | os.PathLike):
-        return _from_path(Path(source), role)
+        return _from_shards(source, role) if holds_shards(source) else _from_path(Path(source), role)
     if isinstance(source, ImageSet):
         names = source.class_names
         labels = [None if label == UNKNOWN else names[label] for label in source.labels.tolist()]
@@ -136,7 +137,7 @@ def _open(source: Any, role: str) -> Part | _Listing:
     )
 
 
-def _from_path(path: Path, role: str) -> _Listing:
+def _from_path(path: Path, role: str) -> Part | _Listing:
     called = printable(path)
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
@@ -146,9 +147,14 @@ def _from_path(path: Path, role: str) -> _Listing:
             f"{called!r} cannot be read ({reason}); give the folder or table of the {role} images."
         ) from None
     if is_folder:
-        files = list_class_folders(path) if role == "labelled" else list_folder(path)
-        if not files.paths:
-            refuse_without_images(path, role, files.problems)
+        try:
+            files = list_class_folders(path) if role == "labelled" else list_folder(path)
+            if not files.paths:
+                refuse_without_images(path, role, files.problems)
+        except InputError:
+            if is_folder_of_shards(path):
+                return _from_shards(path, role)
+            raise
     elif not is_file:
         raise InputError(f"There is no file or folder {called!r}; give the folder or table of the {role} images.")
     elif path.suffix.lower() in _ARCHIVES:
@@ -165,6 +171,16 @@ def _from_path(path: Path, role: str) -> _Listing:
     else:
         raise InputError(f"{called} is neither a folder nor a table (.csv, .tsv, .parquet).")
     return _Listing(files, called, os.path.realpath(path), str(path))
+
+
+def _from_shards(given: str | os.PathLike[str], role: str) -> Part:
+    spool = Spool(list_shards(given, labelled=role == "labelled"))
+    ids = [entry.image for entry in spool.entries]
+    files = Files(spool.slices, [entry.label for entry in spool.entries], np.zeros((len(ids), 4), np.int64))
+    files.stamps[:, :2] = np.array(spool.stamps, np.int64).reshape(-1, 2)
+    reader = SliceReader(files, ids)
+    key = f"shards {given if is_remote(given) else os.path.realpath(given)}"
+    return Part(ids, files.labels, reader, printable(given), spool.problems, cache_key=key)
 
 
 def _exists(path: str | os.PathLike[str]) -> bool:

@@ -15,7 +15,7 @@ from autonovel.data.reading.decode import Form, Header, UnusableImageError, as_i
 from autonovel.data.reading.folder import Files
 from autonovel.data.reading.problems import Problem
 from autonovel.data.reading.stream import Decoded, stream_files
-from autonovel.data.reading.workers import Outcome, PixelFile, Progress, decode_files, fingerprint
+from autonovel.data.reading.workers import Outcome, PixelFile, Progress, decode_files, fingerprint, read_content
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class FileReader:
     """
 
     def __init__(self, files: Files, prefix: str) -> None:
-        self._paths, self._stamps, self._prefix = files.paths, files.stamps, prefix
+        self.files, self._paths, self._stamps, self._prefix = files, files.paths, files.stamps, prefix
 
     @property
     def names(self) -> list[str]:
@@ -134,6 +134,28 @@ class FileReader:
     def stream(self, positions: Sequence[int], form: Form) -> Iterator[Decoded]:
         """Decodes in several processes, part by part and in the order of the positions."""
         return stream_files([self._paths[position] for position in positions], form)
+
+
+class SliceReader(FileReader):
+    """Reads images that lie one after the other in larger files.
+
+    Args:
+        files: their paths are slices of files (:func:`autonovel.data.reading.workers.slice_of`).
+        names: what each is called from run to run.
+    """
+
+    def __init__(self, files: Files, names: list[str]) -> None:
+        super().__init__(files, "")
+        self._names = names
+
+    @property
+    def names(self) -> list[str]:
+        """What each is called."""
+        return self._names
+
+    def header(self, position: int) -> Header:
+        """Reads the whole image."""
+        return peek(BytesIO(read_content(self._paths[position])))
 
 
 class ItemReader:

@@ -15,10 +15,10 @@ from autonovel.data.reading.problems import Problem, printable
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
 
-_PATH_COLUMNS = (
+PATH_COLUMNS = (
     "path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "img_path",
 )  # fmt: skip
-_LABEL_COLUMNS = ("label", "class", "class_name", "classname", "category", "target", "y", "labels", "species")
+LABEL_COLUMNS = ("label", "class", "class_name", "classname", "category", "target", "y", "labels", "species")
 _NO_LABEL = ("", "-1")
 _LONGEST = 8192
 """Bytes of a path or a class, on average."""
@@ -30,7 +30,7 @@ _GIVE = "give a CSV or Parquet table with the columns path,label"
 def list_table(table: Path) -> Files:
     """The files that a table names; paths are relative to its folder, an empty class or -1 means unlabelled."""
     parquet = table.suffix.lower() in (".parquet", ".pq")
-    paths, labels, problems = _read_parquet(table) if parquet else _read_csv(table)
+    paths, labels, problems = _read_parquet(table) if parquet else read_csv(table)
     if not paths and not problems:
         raise InputError(f"{printable(table)} names no images; {_GIVE}.")
     folder = os.path.dirname(table)
@@ -41,7 +41,8 @@ def list_table(table: Path) -> Files:
     return files
 
 
-def _read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
+def read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
+    """Paths, labels and unusable rows of a table in text."""
     text = _text(table)
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)))
@@ -51,7 +52,7 @@ def _read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
     if not numbered:
         raise InputError(f"{printable(table)} is empty; it needs the columns path,label.")
     header = [cell.strip().lower() for cell in numbered[0][1]]
-    path_column = _column(header, _PATH_COLUMNS)
+    path_column = _column(header, PATH_COLUMNS)
     if path_column is None and os.path.splitext(header[0])[1] in IMAGE_SUFFIXES and len(header) <= 2:
         path_column, label_column = 0, 1 if len(header) == 2 else None
     elif path_column is None:
@@ -59,7 +60,7 @@ def _read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
             f"{printable(table)} has no column 'path', its first line is {', '.join(header[:8])[:200]!r}; {_GIVE}."
         )
     else:
-        label_column = _column(header, _LABEL_COLUMNS)
+        label_column = _column(header, LABEL_COLUMNS)
         numbered = numbered[1:]
     paths, labels, problems = [], [], []
     for number, row in numbered:
@@ -68,7 +69,7 @@ def _read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
             problems.append(Problem(f"{printable(table)}: row {number}", found))
             continue
         paths.append(row[path_column].strip() if path_column < len(row) else "")
-        labels.append(_label(row[label_column]) if label_column is not None and label_column < len(row) else None)
+        labels.append(as_label(row[label_column]) if label_column is not None and label_column < len(row) else None)
     return paths, labels, problems
 
 
@@ -81,7 +82,7 @@ def _read_parquet(table: Path) -> tuple[list[str], list[str | None], list[Proble
         with parquet.ParquetFile(table) as file:
             schema, metadata = file.schema_arrow, file.metadata
         header = [name.strip().lower() for name in schema.names]
-        columns = [_column(header, _PATH_COLUMNS), _column(header, _LABEL_COLUMNS)]
+        columns = [_column(header, PATH_COLUMNS), _column(header, LABEL_COLUMNS)]
         wanted = [schema.names[column] for column in columns if column is not None]
         refuse_too_large(table, metadata, wanted, longest=_LONGEST)
         content = parquet.read_table(table, columns=wanted)
@@ -101,7 +102,7 @@ def _read_parquet(table: Path) -> tuple[list[str], list[str | None], list[Proble
             f"The column {schema.names[columns[0] or 0]!r} of {printable(table)} does not hold paths; {_GIVE}."
         )
     paths = [path or "" for path in values[0]]
-    return paths, [None] * len(paths) if values[1] is None else [_label(value) for value in values[1]], []
+    return paths, [None] * len(paths) if values[1] is None else [as_label(value) for value in values[1]], []
 
 
 def refuse_too_large(table: Path, metadata: Any, columns: Sequence[str], *, longest: int | None = None) -> None:
@@ -132,7 +133,8 @@ def refuse_too_large(table: Path, metadata: Any, columns: Sequence[str], *, long
         )
 
 
-def _label(value: Any) -> str | None:
+def as_label(value: Any) -> str | None:
+    """A value of a column of classes as the name of a class; None where it says that there is none."""
     if value is None or (isinstance(value, float) and value != value):
         return None
     if isinstance(value, float) and value.is_integer():  # integers become floats in a column with gaps

@@ -111,12 +111,23 @@ def decode_chunk(chunk: Chunk, file: BinaryIO, target: PixelFile) -> list[Outcom
     return outcomes
 
 
+def slice_of(path: str, offset: int, size: int) -> str:
+    """What stands for some bytes of a file where the path of a file is asked for; no path can hold such a text."""
+    return f"{path}\0{offset}\0{size}"
+
+
 def read_content(path: str) -> bytes:
-    """The bytes of a file; raises UnusableImageError with the reason."""
+    """The bytes of a file, or of a part of it (:func:`slice_of`); raises UnusableImageError with the reason."""
     try:
-        with open(path, "rb") as file:
-            # asks for no more than the file has, since read() reserves memory for all it is asked for
-            content = file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES) + 1)
+        if "\0" in path:
+            whole, offset, size = path.split("\0")
+            with open(whole, "rb") as file:
+                file.seek(int(offset))
+                content = file.read(min(int(size), MOST_BYTES + 1))
+        else:
+            with open(path, "rb") as file:
+                # asks for no more than the file has, since read() reserves memory for all it is asked for
+                content = file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES) + 1)
     except OSError as error:
         raise UnusableImageError(f"cannot be read ({error.strerror or error})") from None
     if len(content) > MOST_BYTES:
