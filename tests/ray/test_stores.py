@@ -98,7 +98,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         patch.setattr("lab.shards.PER_SHARD", 10)
         write(folder / "tar", N, "tar", range(4))
         write(folder / "folder", N, "folder", range(4))
-        client = boto3.client("s3")
+        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")  # not through the gate
         client.create_bucket(Bucket="bucket")
         for file in sorted(folder.rglob("*.*")):
             client.put_object(Bucket="bucket", Key=str(file.relative_to(folder)), Body=file.read_bytes())
