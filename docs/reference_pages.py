@@ -42,6 +42,7 @@ NOTE = "<!-- Written by python docs/reference_pages.py; change the docstrings in
 
 API: dict[str, dict[str, Any]] = {
     "Whole jobs": {
+        "autonovel.describe": an.describe,
         "autonovel.discover": an.discover,
         "autonovel.cluster": an.cluster,
         "autonovel.estimate": an.estimate,
