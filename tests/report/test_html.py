@@ -51,7 +51,7 @@ def test_the_report_stands_alone(run: Run) -> None:
     assert path == run.path / "report.html"
     page = read(path)
     assert "new, in 5 classes" in page.text
-    assert "was given.</p>" in page.text
+    assert ", 5, was given." in page.text
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data"):
             value = attributes.get(name)

@@ -16,7 +16,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark"},
     "phone": {"color_scheme": "light", **PHONE},
 }
-ADDRESSES = ("#/", "#/cluster/0", "#/map", "#/search/digit")
+ADDRESSES = ("#/", "#/cluster/0", "#/map", "#/search/digit", "#/unlike")
 DIALOGS = {"n": "name", "s": "split", "m": "merge", "k": "mark", "?": "keys", "Enter": "image"}
 """What a key opens; Enter the image that has the focus."""
 
@@ -31,6 +31,9 @@ def test_every_view_and_dialog_of_browse(open_tab: OpenTab, run: Run, look: str)
     for address in ADDRESSES:
         page.evaluate(f"location.hash = '{address}'")
         page.wait_for_selector({"#/": ".card", "#/map": ".legend a"}.get(address, ".tile"))
+        if address == "#/":
+            page.locator(".hints summary").click()
+            page.locator(".hints p").first.wait_for()
         shoot(page, f"{look}-{address[2:].partition('/')[0] or 'clusters'}")
         assert faults(page) == [], address
     page.evaluate("location.hash = '#/cluster/0'")

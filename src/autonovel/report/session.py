@@ -136,7 +136,8 @@ class Session:
             }
 
     def _card(self, cluster: Shown) -> dict[str, Any]:
-        shown = [row for row in cluster.rows[:64].tolist() if self.cells[row] >= 0 or self.run.thumbnails is None]
+        first = cluster.rows[:64]
+        shown = (first if self.run.thumbnails is None else first[self.cells[first] >= 0]).tolist()
         return {
             "number": cluster.number,
             "name": cluster.name,
