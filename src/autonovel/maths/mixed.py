@@ -31,7 +31,7 @@ class OldImages:
     probability: Tensor
     """(m,) of being old rather than new, before the share of either is taken into account."""
     share: float
-    """Of the pile, estimated: images that look like a known class, as held-out labelled images do."""
+    """Of the pile, estimated: images that look like a known class."""
     leak: float | None
     """The same share among images of known classes that were put into the pile whole; None with fewer than three classes."""
     mixed: bool
@@ -54,10 +54,10 @@ class OldImages:
 
     def sentence(self) -> str:
         """What was decided and why, for a person."""
-        seen = f"About {100 * self.share:.0f} % of the pile look like a known class"
+        seen = f"About {100 * self.share:.0f} % of the pile looks like a known class"
         if self.leak is not None:
-            seen += f" ({100 * self.leak:.0f} % would if all its classes were new)"
-        found = f"{seen}, so it is taken to hold {'known classes too' if self.mixed else 'new classes only'}"
+            seen += f"; if all its classes were new, {100 * self.leak:.0f} % would"
+        found = f"{seen}. It is taken to hold {'known classes too' if self.mixed else 'new classes only'}"
         return found + (f"; {len(self.label)} images can hardly tell." if len(self.label) < FEW else ".")
 
 
