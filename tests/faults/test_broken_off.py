@@ -9,7 +9,7 @@ from tests.faults.harness import ERRORS, Harness
 from tests.faults.world import CASES, missing_verbs
 
 SEED = int(os.environ.get("AUTONOVEL_FAULTS", "0"))
-TRAINING = ("discover", "estimate", "cluster", "next round", "tune")
+TRAINING = ("discover", "estimate", "cluster", "next round", "tune", "reproduce")
 
 
 def test_every_command_that_writes_is_broken_off_here() -> None:
@@ -44,7 +44,7 @@ def test_some_writes_of_a_training_may_fail(harness: Harness) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_kills(harness: Harness, name: str) -> None:
     chance = random.Random(f"{SEED} {name}")
-    for _ in range(6):
+    for _ in range(10 if name == "reproduce" else 6):
         harness.kill(name, chance)
 
 

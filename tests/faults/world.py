@@ -46,6 +46,13 @@ TINY = (
 )
 
 
+REPRODUCE = (
+    *("reproduce", "ablation", "incremental", "--rows", "full", "dtc-ss", "--scale", "small", "--seeds", "1"),
+    *("--device", "cpu", "--try", "model.width=2", "joint.epochs=2", "dtc.epochs=2", "dtc.fit-epochs=1"),
+    *("pretrain.epochs=1", "supervised.epochs=1"),
+)
+
+
 def draw(folder: Path, kind: int, count: int, seed: int) -> None:
     """Pictures of one kind: a bright bar at a place of its own."""
     folder.mkdir(parents=True)
@@ -180,6 +187,7 @@ CASES: Mapping[str, Case] = {
         ),
         ("new",),
     ),
+    "reproduce": Case((*REPRODUCE, "--out", "new", "--results", "new/rows"), ("new",)),
     "name": _edit("name", "0", "heron"),
     "merge": _edit("merge", "0", "1"),
     "split": _edit("split", "0", "2"),
@@ -211,8 +219,8 @@ CASES: Mapping[str, Case] = {
 WRITES_NOTHING = frozenset({"show", "browse", "verify", "recipes", "backbones", "data", "doctor", "check"})
 """Commands that leave no file of the user's behind (browse: tests/report/test_kill.py; data: its own tests)."""
 
-MADE_OF_OTHERS = frozenset({"demo", "reproduce", "describe"})
-"""Commands that do what another one does, over and over or on other images, or whose tests kill them elsewhere."""
+MADE_OF_OTHERS = frozenset({"demo", "describe"})
+"""Commands that do what another one does on other images, or whose tests kill them elsewhere."""
 
 
 def missing_verbs() -> set[str]:

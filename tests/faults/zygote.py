@@ -52,7 +52,7 @@ def warm_up() -> None:
     for name in (
         *("torch", "matplotlib.pyplot", "pyarrow.parquet", "sklearn.cluster", "sklearn.datasets", "safetensors.torch"),
         *("api", "answers.further", "discovery.run_stages", "export.folders", "export.weights", "models.efficientnet"),
-        *("report.html", "report.plots", "tuning.search"),
+        *("paper.work", "report.html", "report.plots", "tuning.search"),
     ):
         import_module(name if name.partition(".")[0] in EXTERNAL else f"autonovel.{name}")
 

@@ -12,7 +12,7 @@ import autonovel as an
 from autonovel.data.images import ImageSet, Truth
 from autonovel.paper.earlier import EARLIER
 from autonovel.paper.measured import Results, read
-from autonovel.paper.rendering import Page, whole_page
+from autonovel.paper.rendering import Page, of_paper, whole_page
 from autonovel.paper.tables import CURVES, TABLES
 from autonovel.settings.recipes import get_recipe, with_fields
 from tests.small_data import class_images
@@ -29,6 +29,23 @@ def test_the_page_is_current():
     page = whole_page(Page(Results(read(ROOT / "lab" / "rows", EARLIER))))
     assert (ROOT / "docs" / "paper.md").read_text(encoding="utf-8") == page, (
         "run: autonovel reproduce --show md --to docs/paper.md"
+    )
+
+
+def test_the_readme_has_the_headline():
+    page, table, text = (
+        Page(Results(read(ROOT / "lab" / "rows", EARLIER))),
+        TABLES["comparison"],
+        (ROOT / "README.md").read_text(),
+    )
+    rows = {
+        row: [table.cell(row, column) for column in ("cifar10", "cifar100")] for row in ("incremental", "kmeans-ss")
+    }
+    ours, kmeans = ([f"{page.shown(table, cell).mean:.1f}" for cell in cells] for cells in rows.values())
+    assert f"The paper's method: {' and '.join(ours)} on CIFAR" in text
+    assert all(
+        f" | {found} | {of_paper(cell.paper, '%')} |" in text
+        for found, cell in zip(kmeans, rows["incremental"], strict=True)
     )
 
 
@@ -72,10 +89,15 @@ def test_figures_are_drawn_of_any_run(tmp_path):
     }
     recipe = with_fields(get_recipe("cifar10", "fast"), tiny)
     truth = Truth(classes, tuple("abcd"))
-    an.discover(images, n_new=2, truth=truth, recipe=recipe, out=tmp_path / "run", device="cpu", report=False)
+    out = tmp_path / "run"
+    an.discover(images, n_new=2, truth=truth, recipe=recipe, out=out, keep=(0, 2), device="cpu", report=False)
     done = reproduce("--run", tmp_path / "run", "--to", tmp_path / "figures", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["confusion.png", "losses.png", "tsne.png"]
+    drawn = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert drawn == ["confusion.png", "epochs.png", "losses.png", "tsne.png"]
+    done = reproduce("--run", tmp_path / "run", "--data", "digits-split", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is about other images: it has 24 unlabelled ones, and these are 705" in done.stderr
     assert reproduce("--run", tmp_path / "nothing").returncode == 2
 
 

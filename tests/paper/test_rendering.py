@@ -49,10 +49,14 @@ def test_a_difference_is_named_with_its_reason():
 
 def test_scale_small_calls_digits_digits():
     plan = Plan("digits-split", "digits-split")
-    text = page(0.6, scale="small", plan=plan, scales=("small",)).markdown(ABLATION)
+    own = page(0.6, scale="small", plan=plan, scales=("small",))
+    text = own.markdown(ABLATION)
     assert "|Ours full|60.0|" in text
     assert not any(word in text for word in ("CIFAR", "90.4"))
     assert "it shows that the machinery works and not that the paper is right" in text
+    curve = own.markdown(CURVES["figure-k"])
+    assert "|digits|–|–|–|60.0|" in curve
+    assert "CIFAR-100" not in curve
 
 
 def test_the_page_shows_digits_apart_where_they_were_measured():

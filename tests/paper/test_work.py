@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from pathlib import Path
 
@@ -195,6 +196,27 @@ def test_pictures_are_drawn_from_what_runs_keep(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.glob("cells/tsne.0*/kept-*")) == [
         f"kept-000{epoch}.safetensors" for epoch in kept_after(3)
     ]
+
+
+def test_accuracy_and_pair_labels_are_drawn_of_a_run_whose_data_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "POINTS", 100)
+    monkeypatch.setattr(pictures, "BATCHES", 2)
+    data, truth = splits.load_benchmark("digits-split", None)
+    recipe = recipe_of(jobs("ablation", rows=["full"])[0].plan, "small", TRIED)
+    run = Folder(tmp_path / "run")
+    prepare(data, recipe, 5, 0, Mode.of("cpu"), keep=(0, 1)).run(run)
+    drawn = pictures.draw_kept(run, tmp_path, (data, truth))
+    assert [file.name for file in drawn] == ["epochs.png", "accuracy.png", "ranking.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
+
+
+def test_a_picture_of_a_run_whose_folder_is_gone_is_drawn_of_a_new_one(tmp_path):
+    drawn = []
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "cells", ignore_errors=True)
+        drawn.append(work(tmp_path).draw("confusion-clustering", tmp_path / "figures", results(tmp_path)))
+    assert drawn == [tmp_path / "figures" / "confusion-clustering.png"] * 2
+    assert len(lines(tmp_path)) == 1
 
 
 def test_keeping_features_changes_no_bit_of_a_run(tmp_path):

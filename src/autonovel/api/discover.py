@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def discover(
     device: str = "auto",
     truth: Truth | None = None,
     start_from: Path_ | None = None,
+    keep: Sequence[int] = (),
     cache: Path_ | None = None,
     report: bool = True,
     verbose: bool = True,
@@ -94,6 +96,7 @@ def discover(
         device: cpu, cuda or auto.
         truth: the true classes, for scoring alone.
         start_from: a finished run on the same images: its first stages are taken over, as far as their settings are the same.
+        keep: after how many epochs of the last stage features and clusters of the pile are kept, for figures.
         cache: folder for decoded images and features; the user's cache folder when left out.
         report: write clusters.png and report.html at the end.
         verbose: show progress; False is silent.
@@ -153,7 +156,7 @@ def discover(
     if question and run.finished and run.summary.get("question") == question:
         shown.message(finished_already(run))
     else:
-        job = _job(given, asked, number, seed, mode, cache, shown, remarks)
+        job = replace(_job(given, asked, number, seed, mode, cache, shown, remarks), keep=tuple(keep))
         source = None if start_from is None else world.from_first(lambda: load(start_from))
         job.run(run, truth=truth, start_from=source)
     if world.first and report:

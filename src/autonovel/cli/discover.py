@@ -28,6 +28,8 @@ class Discover(TwoPiles):
     """A finished run to continue from: clusters that were named in it are known classes now. Its recipe is used again."""
     start_from: Path | None = None
     """A finished run on the same images: its first stages are taken over, as far as their settings are the same."""
+    keep: tuple[int, ...] = ()
+    """Keep features and clusters of the pile after these epochs of the last stage, for the figures of reproduce --run."""
     labels: Path | None = None
     """With --features and a .npy file as LABELLED: a text file with its labels, one a line."""
     report: bool = True
@@ -91,6 +93,7 @@ class Discover(TwoPiles):
             n_new=len(truth.class_names) - labelled.n_known if self.n_new == "true" else self.n_new,
             truth=truth,
             start_from=self.start_from,
+            keep=self.keep,
             cache=self.cache,
             report=False,
             features=self.features,

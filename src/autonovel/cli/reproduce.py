@@ -63,7 +63,8 @@ class Reproduce(Verb):
     to: Path | None = None
     """Write that to a file instead."""
     run: Path | None = None
-    """Draw the figures of this run instead, whatever made it: losses, a map of its images, its confusion if it was scored."""
+    """Draw the figures of this run instead, whatever made it: losses, a map of its images, its confusion if it was scored, and
+    maps after the epochs that discover --keep named; with the name of its --data, accuracy and pair labels after them."""
     check: bool = False
     """Make the smallest run once more in a folder of its own: the same bits on this machine, or it is said what differs."""
     try_: tuple[Axis, ...] = ()
@@ -117,7 +118,14 @@ class Reproduce(Verb):
         found = Folder.open(run)
         if not found.finished:
             raise InputError(f"The run in {run} is not finished; the command that began it continues it.")
-        say("\n".join(map(str, draw_run(found, self.to or run / "figures"))))
+        folder, drawn = self.to or run / "figures", []
+        if list(run.glob("kept-*.safetensors")):
+            from autonovel.data.benchmarks.splits import load_benchmark
+            from autonovel.paper.pictures import draw_kept
+
+            scored = load_benchmark(self.data[0], self.root, unverified=self.unverified) if self.data else None
+            drawn = draw_kept(found, folder, scored)
+        say("\n".join(map(str, [*draw_run(found, folder), *drawn])))
 
     def page(self) -> Page:
         """What there is."""

@@ -157,11 +157,10 @@ def draw_run(run: Folder, folder: Path) -> list[Path]:
             axes.set(title=stage, xlabel="epochs", ylabel="loss")
             axes.legend()
         drawn.append(save(figure, folder / "losses.png"))
-    group = run.machine.group  # of the unlabelled images, a known class below zero
     classes: list[str] = run.config["run"]["data"]["class_names"]
-    names = [*classes, *(f"new {c}" for c in range(int(group.max(initial=-1)) + 1))]
+    clusters, names = answers_of(run)
     known = [classes.index(record.label) for record in run.images if record.label is not None]
-    places = np.array([*known, *np.where(group >= 0, len(classes) + group, -1 - group)])
+    places = np.array([*known, *clusters])
     both = np.concatenate([np.load(run.path / name) for name in ("features-labelled.npy", "features.npy")])
     some = np.random.default_rng(0).permutation(len(places))[:POINTS]
     drawn.append(draw_maps({"labelled and new": (both[some], places[some])}, names, folder / "tsne.png"))
@@ -170,10 +169,17 @@ def draw_run(run: Folder, folder: Path) -> list[Path]:
     return drawn
 
 
+def answers_of(run: Folder) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """What a run says of each unlabelled image, and the names of the known and the new classes."""
+    group, classes = run.machine.group, run.config["run"]["data"]["class_names"]  # a known class is below zero
+    names = [*classes, *(f"new {c}" for c in range(int(group.max(initial=-1)) + 1))]
+    return np.where(group >= 0, len(classes) + group, -1 - group), names
+
+
 def save(figure: Figure, file: Path) -> Path:
     """Write it whole."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
-    figure.savefig(part, dpi=120, format="png")
+    figure.savefig(part, dpi=120, format="png", bbox_inches="tight")  # else titles over square panels are cut
     part.replace(file)
     return file

@@ -9,7 +9,16 @@ from __future__ import annotations
 from autonovel.data.benchmarks.alphabets import EVALUATION_ALPHABETS
 from autonovel.paper.cells import Plan, Table
 from autonovel.paper.measured import Earlier
-from autonovel.paper.tables import ABLATION, CLUSTERING, DEPTH, INCREMENTAL, NUMBER_OMNIGLOT, PAIRS, PRETRAINING
+from autonovel.paper.tables import (
+    ABLATION,
+    CLUSTERING,
+    DEPTH,
+    INCREMENTAL,
+    NUMBER_OMNIGLOT,
+    PAIRS,
+    PRETRAINING,
+    TRANSFER,
+)
 
 _ACC = {"acc_new": "acc_new"}
 _TEST = {f"test.separate.{part}": f"test.separate.{part}" for part in ("old", "new", "all")}
@@ -35,6 +44,10 @@ def _cifar() -> list[Earlier]:
             Earlier("cifar", {"run": f"paper-{data}-il-seed0", "commit": incremental},
                     _plan(INCREMENTAL, "incremental", f"{data} all"), _ALL),
         ]  # fmt: skip
+        frozen = {"run": f"features-{data}-seed0", "commit": {"cifar10": "80ab936", "cifar100": "faff029"}[data]}
+        found.append(
+            Earlier("cifar", frozen, _plan(TRANSFER, "kmeans", data), {"acc_new": "kmeans.supervised_features"})
+        )
     runs = tuple(f"fast-cifar10-il-seed{seed}" for seed in range(3))
     found.append(
         Earlier(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from autonovel.base.chance import host_generator
+from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, Truth
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.metrics import cluster_accuracy
 from autonovel.maths.pairs import PairInput, find_rule
-from autonovel.paper.drawing import POINTS, draw_curves, draw_maps
+from autonovel.paper.cells import Plan
+from autonovel.paper.drawing import POINTS, answers_of, draw_curves, draw_maps
+from autonovel.paper.tables import PAIRS
 from autonovel.runs.folder import Folder
 
 SHARES = (0.0, 0.05, 0.15, 0.3, 0.45, 0.7, 1.0)
@@ -34,6 +37,11 @@ def kept_after(epochs: int) -> tuple[int, ...]:
     return tuple(sorted({round(share * epochs) for share in SHARES}))
 
 
+def kept_epochs(run: Folder) -> list[int]:
+    """After how many epochs a run has kept features."""
+    return sorted(int(file.stem.removeprefix("kept-")) for file in run.path.glob("kept-*.safetensors"))
+
+
 def read_kept(run: Folder, epochs: int) -> npt.NDArray[np.float32]:
     """The features (m, d) of the pile after some epochs."""
     return run.read_tensors(f"kept-{epochs:04d}.safetensors")[0]["features"].float().numpy()
@@ -44,13 +52,32 @@ def sample(classes: Labels) -> Labels:
     return torch.randperm(len(classes), generator=host_generator(0, "map"))[:POINTS].numpy()
 
 
-def draw_start_to_end(run: Folder, epochs: int, data: ImageSet, truth: Truth, file: Path) -> Path:
+def draw_epochs(run: Folder, at: Sequence[int], classes: Labels, names: Sequence[str], file: Path) -> Path:
     """The pile at the start of the last stage and after some epochs of it."""
-    classes = truth.labels[~data.is_labelled]
     places = sample(classes)
-    at = sorted({round(share * epochs) for share in SHOWN})
     panels = {f"epoch {e}" if e else "start": (read_kept(run, e)[places], classes[places]) for e in at}
-    return draw_maps(panels, truth.class_names, file)
+    return draw_maps(panels, names, file)
+
+
+def draw_kept(run: Folder, folder: Path, scored: tuple[ImageSet, Truth] | None) -> list[Path]:
+    """What the features that a run kept show: maps, in the colours of its clusters or of the true classes; with these, accuracy
+    and pair labels over the epochs."""
+    at = kept_epochs(run)
+    if not at:
+        return []
+    file = folder / "epochs.png"
+    if scored is None:
+        return [draw_epochs(run, at, *answers_of(run), file)]
+    data, truth = scored
+    classes = truth.labels[~data.is_labelled]
+    if len(classes) != len(read_kept(run, at[0])):
+        raise InputError(f"The run in {run.path} is about other images: it has {len(read_kept(run, at[0]))} unlabelled ones, "
+                         f"and these are {len(classes)}; name its own data.")  # fmt: skip
+    return [
+        draw_epochs(run, at, classes, truth.class_names, file),
+        draw_accuracy({"ACC": run}, data, truth, folder / "accuracy.png"),
+        draw_rules(run, data, truth, folder / "ranking.png"),
+    ]
 
 
 def draw_old_and_new(runs: Mapping[str, Folder], data: ImageSet, truth: Truth, file: Path) -> Path:
@@ -64,10 +91,10 @@ def draw_old_and_new(runs: Mapping[str, Folder], data: ImageSet, truth: Truth, f
     return draw_maps(panels, truth.class_names, file)
 
 
-def draw_accuracy(runs: Mapping[str, Folder], epochs: int, data: ImageSet, truth: Truth, file: Path) -> Path:
-    """ACC on the pile over the epochs, a line for each run."""
+def draw_accuracy(runs: Mapping[str, Folder], data: ImageSet, truth: Truth, file: Path) -> Path:
+    """ACC on the pile over the epochs, a line for each run; all of them kept the same epochs."""
     classes = truth.labels[~data.is_labelled]
-    at = kept_after(epochs)
+    at = kept_epochs(next(iter(runs.values())))
     lines = {
         title: [
             cluster_accuracy(classes, run.read_tensors(f"kept-{e:04d}.safetensors")[0]["clusters"].numpy()) for e in at
@@ -77,12 +104,11 @@ def draw_accuracy(runs: Mapping[str, Folder], epochs: int, data: ImageSet, truth
     return draw_curves({"ACC": lines}, at, file)
 
 
-def draw_rules(
-    run: Folder, epochs: int, rules: Mapping[str, Mapping[str, Any]], data: ImageSet, truth: Truth, file: Path
-) -> Path:
+def draw_rules(run: Folder, data: ImageSet, truth: Truth, file: Path) -> Path:
     """Precision and recall of "alike" over the epochs, for each rule of pair labels on the features of one run."""
     classes = truth.labels[~data.is_labelled]
-    n_new, at = len(np.unique(classes)), kept_after(epochs)
+    n_new, at = len(np.unique(classes)), kept_epochs(run)
+    rules = {PAIRS.rows[c.row]: c.way.changes for c in PAIRS.cells if c.column == "cifar10" and isinstance(c.way, Plan)}
     curves: dict[str, dict[str, list[float]]] = {"precision of 'alike'": {}, "recall of 'alike'": {}}
     for epoch in at:
         features = torch.from_numpy(read_kept(run, epoch))

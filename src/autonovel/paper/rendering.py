@@ -122,9 +122,10 @@ class Page:
         rows = []
         for row, title in table.rows.items():
             found = [(cell, self.shown(table, cell)) for name in columns if (cell := table.cell(row, name)) is not None]
-            if any(isinstance(cell.way, Plan) for cell, _ in found):
-                rows.append([title, *("–" if shown is None else of_ours(shown, table.unit) for _, shown in found)])
-        pixels = [self._pixels(table, column) for column in columns]
+            if any(isinstance(cell.way, Plan) and on_scale(cell.way, "small") is not None for cell, _ in found):
+                told = ("–" if shown is None else of_ours(shown, table.unit) for _, shown in found)
+                rows.append([title.replace("CIFAR-10", "digits"), *told])
+        pixels = [] if table.axis else [self._pixels(table, column) for column in columns]
         if any(pixels):
             rows.append(["k-means on the pixels", *pixels])
         said = f"{SIGNS['s'][:1].upper()}{SIGNS['s'][1:]}."

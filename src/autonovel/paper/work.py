@@ -30,9 +30,9 @@ from autonovel.methods.paired import used
 from autonovel.paper.cells import Plan, Scale, on_scale
 from autonovel.paper.drawing import draw_confusion
 from autonovel.paper.measured import FILE, Measured, Results, about, as_line
-from autonovel.paper.pictures import draw_accuracy, draw_old_and_new, draw_rules, draw_start_to_end, kept_after
+from autonovel.paper.pictures import SHOWN, draw_accuracy, draw_epochs, draw_old_and_new, draw_rules, kept_after
 from autonovel.paper.planned import Wanted, recipe_of
-from autonovel.paper.tables import PAIRS, PICTURES
+from autonovel.paper.tables import PICTURES
 from autonovel.runs.files import flat, written
 from autonovel.runs.folder import Folder, versions
 from autonovel.tuning.starts import Starts
@@ -208,33 +208,35 @@ class Work:
         jobs = [Wanted(f"{name}.{number}.s0", plan, ("acc_new",), 0) for number, plan in enumerate(plans)]
         if name == "ranking":  # the rules are compared on the features of one run
             jobs = [job for job in jobs if not job.plan.changes]
-        runs = []
+        own: list[Folder] = []
         for job in jobs:
             self.attempt(job, results)
             try:
                 data, truth = self._load(job.plan)
             except AbsentError:
                 return None
+            if any(failed.startswith(f"{job.name}:") for failed in self.failed):
+                return None
             work, key = self._prepared(job, data, truth)
-            runs.append(next(self.out.glob(f"cells/*-{self.scale}-{key[:8]}"), None))
-        if not runs or None in runs:
+            there = next(self.out.glob(f"cells/*-{self.scale}-{key[:8]}"), None)
+            own.append(
+                Folder(there) if there is not None else self._run(job, work, key, truth)
+            )  # a line may outlive its folder
+        if not own:
             return None
-        file, own = folder / f"{name}.png", [Folder(path) for path in runs if path is not None]
+        file = folder / f"{name}.png"
         if name.startswith("confusion"):
             titles = ("Ours", "w/ I.L.") if len(own) > 1 else ("Ours",)
             return draw_confusion({t: run.summary for t, run in zip(titles, own, strict=True)}, file)
-        epochs = work.recipe.joint.epochs
         if name in ("tsne-incremental", "curves"):
             both = dict(zip(("Ours", "w/ I.L."), own, strict=True))
             if name == "curves":
-                return draw_accuracy(both, epochs, data, truth, file)
+                return draw_accuracy(both, data, truth, file)
             return draw_old_and_new(both, data, truth, file)
         if name == "tsne":
-            return draw_start_to_end(own[0], epochs, data, truth, file)
-        rules = {c.row: c.way.changes for c in PAIRS.cells if c.column == "cifar10" and isinstance(c.way, Plan)}
-        return draw_rules(
-            own[0], epochs, {PAIRS.rows[row]: changes for row, changes in rules.items()}, data, truth, file
-        )
+            at = sorted({round(share * work.recipe.joint.epochs) for share in SHOWN})
+            return draw_epochs(own[0], at, truth.labels[~data.is_labelled], truth.class_names, file)
+        return draw_rules(own[0], data, truth, file)
 
     def check(self, job: Wanted) -> tuple[bool, str]:
         """Make a run, and once more in folders of its own; whether it came out the same, and a sentence about it.
