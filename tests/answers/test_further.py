@@ -447,7 +447,9 @@ def test_a_run_without_a_judge_is_refused_before_an_image_is_read(run: Run, tmp_
         predict(run, tmp_path / "nowhere", device="cpu")
 
 
-def test_a_batch_of_which_most_belongs_to_no_class_is_said(run: Run, made: Path) -> None:
+def test_a_batch_of_which_most_belongs_to_no_class_is_said_and_probabilities_are_lower(
+    run: Run, made: Path, tmp_path: Path
+) -> None:
     class Said(Reporter):
         def __init__(self) -> None:
             self.messages: list[str] = []
@@ -457,11 +459,18 @@ def test_a_batch_of_which_most_belongs_to_no_class_is_said(run: Run, made: Path)
 
     noise = np.random.default_rng(0).integers(0, 256, (40, SIDE, SIDE, 3), dtype=np.uint8)
     own = class_images(np.repeat(np.arange(CLASSES), 8), SIDE, seed=12)
-    said = {}
+    said, sure = {}, {}
     for name, images in (("noise", noise), ("own", own)):
         heard = Said()
-        ask(run, made, images, pile="mixed", reporter=heard)
+        to = tmp_path / f"{name}.csv"
+        found = ask(run, made, images, pile="mixed", reporter=heard, to=to)
+        sure[name] = np.array([answer.probability for answer in found])
+        with to.open() as file:
+            np.testing.assert_allclose([float(row["probability"]) for row in csv.DictReader(file)], sure[name], atol=1e-4)
         said[name] = [text for text in heard.messages if "look like none of the 5 classes" in text]
     assert len(said["noise"]) == 1
-    assert re.match(r"About \d+ % of these 40 images", said["noise"][0])
+    share = re.match(r"About (\d+) % of these 40 images", said["noise"][0])
+    assert share is not None
+    assert sure["noise"].max() <= 1.005 - int(share[1]) / 100
+    assert sure["own"].max() > 0.5
     assert said["own"] == []

@@ -105,8 +105,15 @@ def predict(
         if last := [recorded[row] for row in every[written:] if row in recorded]:
             write(AnswerTable.of(last))
             found.add(AnswerTable.of(last))
-        for note in (*given.finish(len(found)), *classes.strangers()):
+        for note in given.finish(len(found)):
             shown.message(note)
+    if strangers := classes.strangers():
+        share, note = strangers
+        shown.message(note)
+        found.make_less_sure(1 - share, {answer.image for answer in again.recorded.values()})
+        if to is not None:
+            with writer_to(Path(to)) as write:
+                write(found)
     return found
 
 
@@ -339,15 +346,15 @@ class Classes:
         name, known = map(self._names.__getitem__, outcomes), map(self._known.__getitem__, outcomes)
         return AnswerTable(ids, cluster, name, probabilities, known, unlike)
 
-    def strangers(self) -> list[str]:
-        """A sentence about how many of all images named belong to none of the classes, where that is clearly some of them."""
+    def strangers(self) -> tuple[float, str] | None:
+        """The share of all images named that belongs to none of the classes, where that is clearly some of them, in a sentence."""
         n = sum(map(len, self._similar))
         known = self._judge.strangers
         found = known.share(torch.from_numpy(np.concatenate(self._similar))) if known and n else None
         if found is None or found[0] - 2 * found[1] < FEW_STRANGERS:
-            return []
+            return None
         share, classes = found[0], len(self._judge.centres)
-        return [
-            f"About {100 * share:.0f} % of these {n:,} images look like none of the {classes} classes, so their answers "
-            f"are wrong, however sure; a next round ({option('from')}) looks for new classes among them."
-        ]
+        return share, (
+            f"About {100 * share:.0f} % of these {n:,} images look like none of the {classes} classes, and probabilities are "
+            f"lower by as much; a next round ({option('from')}) looks for new classes among them."
+        )

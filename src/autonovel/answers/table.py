@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -52,6 +52,11 @@ class AnswerTable(Sequence[Answer]):
         others: tuple[list[Any], ...] = answers.columns
         for column, more in zip(columns, others, strict=True):
             column.extend(more)
+
+    def make_less_sure(self, factor: float, but: Collection[str]) -> None:
+        """Multiply every probability by this, but those of the images of these names."""
+        image, _, _, probability, _, _ = self.columns
+        probability[:] = [p if name in but else p * factor for name, p in zip(image, probability, strict=True)]
 
     @property
     def n_known(self) -> int:
