@@ -466,7 +466,9 @@ def test_a_batch_of_which_most_belongs_to_no_class_is_said_and_probabilities_are
         found = ask(run, made, images, pile="mixed", reporter=heard, to=to)
         sure[name] = np.array([answer.probability for answer in found])
         with to.open() as file:
-            np.testing.assert_allclose([float(row["probability"]) for row in csv.DictReader(file)], sure[name], atol=1e-4)
+            np.testing.assert_allclose(
+                [float(row["probability"]) for row in csv.DictReader(file)], sure[name], atol=1e-4
+            )
         said[name] = [text for text in heard.messages if "look like none of the 5 classes" in text]
     assert len(said["noise"]) == 1
     share = re.match(r"About (\d+) % of these 40 images", said["noise"][0])

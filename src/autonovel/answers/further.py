@@ -347,7 +347,7 @@ class Classes:
         return AnswerTable(ids, cluster, name, probabilities, known, unlike)
 
     def strangers(self) -> tuple[float, str] | None:
-        """The share of all images named that belongs to none of the classes, where that is clearly some of them, in a sentence."""
+        """The share of all images named that belongs to none of the classes, and a sentence; None where it is hardly any."""
         n = sum(map(len, self._similar))
         known = self._judge.strangers
         found = known.share(torch.from_numpy(np.concatenate(self._similar))) if known and n else None
