@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,23 @@ def test_features_of_a_table_are_numbers_whatever_their_lists_are(tmp_path: Path
             read_embedded(tmp_path / "t.parquet")
     else:
         assert np.array_equal(read_embedded(tmp_path / "t.parquet").features, rows)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (
+            lambda known, pile: known.__setitem__((5, 2), np.nan),
+            r"labelled features are not all finite.*first in row 5",
+        ),
+        (lambda known, pile: pile.__setitem__((7, 0), np.inf), r"unlabelled features are not all finite.*in row 7"),
+        (lambda known, pile: pile.__setitem__((3, 1), 1e30), r"unlabelled features .* above 1e\+15 .*row 3"),
+        (lambda known, pile: pile.fill(2), "All 40 unlabelled rows of features are the same"),
+        (lambda known, pile: known.fill(2), "All 40 labelled rows of features are the same"),
+    ],
+)
+def test_features_that_tell_nothing_are_refused(spoil: Callable[[np.ndarray, np.ndarray], None], said: str) -> None:
+    known, pile = np.random.default_rng(0).normal(size=(2, 40, 6)).astype(np.float32)
+    spoil(known, pile)
+    with pytest.raises(InputError, match=said):
+        read_embedded((known, np.repeat([0, 1], 20)), pile)

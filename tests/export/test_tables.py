@@ -43,6 +43,14 @@ def test_csv_says_what_a_person_said(run: Run, tmp_path: Path) -> None:
     assert "2" not in {row["cluster"] for row in rows}  # which was merged
 
 
+def test_a_spreadsheet_has_no_formulas(run: Run, tmp_path: Path) -> None:
+    run.name(0, "=HYPERLINK(1)").name(1, "-5 degrees")
+    plain = read(export(run, tmp_path / "a.csv", format="csv"))
+    rows = read(export(run, tmp_path / "b.csv", format="spreadsheet"))
+    assert {row["class"] for row in rows} >= {"'=HYPERLINK(1)", "'-5 degrees"}
+    assert [{key: cell.removeprefix("'") for key, cell in row.items()} for row in rows] == plain
+
+
 def test_all_images_are_there_on_demand(run: Run, tmp_path: Path) -> None:
     rows = read(export(run, tmp_path / "all.csv", format="csv", all=True))
     assert [row["image"] for row in rows] == [record.image for record in run.images]

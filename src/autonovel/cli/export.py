@@ -29,7 +29,7 @@ class Export(Verb):
     to: Path
     """The folder to write; a table may be named as a file; with --format hub the repository, as in me/birds."""
     format: Format = "folders"
-    """folders sorts the images; csv, parquet, coco, fiftyone and label-studio list them with their classes; safetensors,
+    """folders sorts the images; csv, spreadsheet, parquet, coco, fiftyone and label-studio list them with classes; safetensors,
     onnx and torch write the network, and hub uploads it."""
     how: How = "copy"
     """How images get into sorted folders; link makes symbolic links."""
@@ -47,7 +47,7 @@ class Export(Verb):
         """Write it."""
         from autonovel.api.run import load
         from autonovel.export import export
-        from autonovel.export.folders import NotAgreed
+        from autonovel.export.formats import NotAgreed
 
         options: dict[str, Any] = {"format": self.format, "how": self.how, "overwrite": self.overwrite, "all": self.all}
         run = load(self.run)

@@ -15,7 +15,7 @@ from autonovel.base.errors import AutonovelWarning, InputError, listed, option
 from autonovel.data.reading.folder import starts_like_image
 from autonovel.data.reading.problems import as_path, printable
 from autonovel.data.reading.workers import fingerprint_of_file
-from autonovel.export.formats import Options, check_folder
+from autonovel.export.formats import NotAgreed, Options, check_folder
 from autonovel.export.items import Item, items_of
 from autonovel.export.names import Namer, safe_name, shortened
 from autonovel.export.pictures import has_picture, sheet_of, tell, write_picture
@@ -33,10 +33,6 @@ MOST_NAMED = 5
 
 PNG_BYTES = 20_000
 """About as much as the picture of a thumbnail takes."""
-
-
-class NotAgreed(InputError):  # noqa: N818, what happened is the better word
-    """Files of the user's would be moved, and nobody has said that they may be."""
 
 
 class Placed(NamedTuple):

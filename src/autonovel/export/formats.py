@@ -20,6 +20,10 @@ HOW = ("copy", "link", "hardlink", "move")
 """How files get into sorted folders."""
 
 
+class NotAgreed(InputError):  # noqa: N818, what happened is the better word
+    """Files of the user's would be moved, and nobody has said that they may be."""
+
+
 class Format(NamedTuple):
     """A format.
 
@@ -37,6 +41,7 @@ class Format(NamedTuple):
 FORMATS = {
     "folders": Format("folders.write_folders", "one folder of images per class"),
     "csv": Format("tables.write_csv", "a table with one line per image", ".csv"),
+    "spreadsheet": Format("tables.write_spreadsheet", "the same table, without a cell that would be a formula", ".csv"),
     "parquet": Format("tables.write_parquet", "the same table as Parquet", ".parquet"),
     "coco": Format("labels.write_coco", "COCO-style JSON: images, categories, one annotation per image", ".json"),
     "fiftyone": Format("labels.write_fiftyone", "a dataset that FiftyOne imports as FiftyOneImageClassificationDataset"),
@@ -120,7 +125,7 @@ def _check_suffix(to: Path, format: str) -> None:
     meant = ends.get(to.suffix.lower())
     if meant is None or to.is_dir() or format == "hub":
         return
-    if meant != format:
+    if FORMATS[format].suffix != FORMATS[meant].suffix:
         raise InputError(f"{to} looks like {meant}, but the format is {format}; add {option('format', meant)}.")
     if not FORMATS[format].suffix:
         raise InputError(f"{to} would be a file, but {format} needs a folder; give one with {option('to')}.")

@@ -19,7 +19,14 @@ COLUMNS = ("image", "source", "path", "class", "cluster", "probability", "known"
 def write_csv(run: Run, to: Path, options: Options) -> Path:
     """Write ``labels.csv``; yes and no are 1 and 0, and what there is not is empty."""
     file = check_file(to, "csv", "labels.csv", options)
-    rows = (["" if v is None else int(v) if isinstance(v, bool) else v for v in row] for row in _rows(run, options))
+    RunFiles(file.parent).write_rows(file.name, COLUMNS, map(_cells, _rows(run, options)))
+    return file
+
+
+def write_spreadsheet(run: Run, to: Path, options: Options) -> Path:
+    """Write ``labels.csv`` for programs that compute: a text that they would take for a formula has an apostrophe before it."""
+    file = check_file(to, "spreadsheet", "labels.csv", options)
+    rows = ([_plain(cell) for cell in _cells(row)] for row in _rows(run, options))
     RunFiles(file.parent).write_rows(file.name, COLUMNS, rows)
     return file
 
@@ -42,6 +49,14 @@ def write_parquet(run: Run, to: Path, options: Options) -> Path:
 
 def _rows(run: Run, options: Options) -> Iterator[tuple[Any, ...]]:
     return map(_row, items_of(run, all=options.all))
+
+
+def _cells(row: tuple[Any, ...]) -> list[Any]:
+    return ["" if value is None else int(value) if isinstance(value, bool) else value for value in row]
+
+
+def _plain(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _row(i: Item) -> tuple[Any, ...]:

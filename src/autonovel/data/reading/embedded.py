@@ -16,6 +16,8 @@ from autonovel.data.reading.described import Described, Made, is_described, refu
 from autonovel.data.reading.tables import refuse_too_large
 
 _COLUMNS = ("features", "label", "image")
+MOST = 1e15
+"""A feature at most: sums of the squares of larger ones are not finite."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def read_embedded(labelled: Any, unlabelled: Any = None) -> Embedded:
             f"Labelled rows have {parts[0][0].shape[1]} features and unlabelled ones {parts[1][0].shape[1]}; give the same."
         )
     features = np.concatenate([part[0] for part in parts])
+    _refuse_all_alike(features, [label for part in parts for label in part[1]])
     labels = np.array([label for part in parts for label in part[1]], dtype=object)
     ids = [name for part in parts for name in part[2]]
     if len(set(ids)) < len(ids):
@@ -75,14 +78,30 @@ def _read(given: Any, role: str) -> tuple[npt.NDArray[np.float32], list[Any], li
         raise InputError(f"The {role} features cannot be used ({error}); give an array of numbers (n, d).") from error
     if features.ndim != 2 or not features.size:
         raise InputError(f"The {role} features have shape {features.shape}; give (n, d), a row for each image.")
-    if not np.isfinite(features).all():
-        raise InputError(f"The {role} features are not all finite; leave those rows out.")
+    fit = (np.abs(features) < MOST).all(1)  # NaN is not
+    if not fit.all():
+        first = int(np.argmin(fit))
+        raise InputError(
+            f"The {role} features are not all finite, or above {MOST:.0e} (first in row {first}); leave those rows out."
+        )
     known = [None] * len(features) if labels is None else list(labels)
     if len(known) != len(features):
         raise InputError(
             f"There are {len(features)} rows of features and {len(known)} labels; give one label for each."
         )
     return features, known, list(map(str, range(len(features)))) if names is None else list(map(str, names))
+
+
+def _refuse_all_alike(features: npt.NDArray[np.float32], labels: list[Any]) -> None:
+    """Refuse rows that tell nothing apart."""
+    known = _alike(np.array(labels, dtype=object))
+    is_known = known >= 0 if known.dtype.kind == "i" else known != ""
+    for role, rows, wanted in (
+        ("unlabelled", features[~is_known], 1),
+        ("labelled", features[is_known], len(np.unique(known[is_known]))),
+    ):
+        if len(rows) > 1 and wanted > (role == "labelled") and (rows == rows[0]).all():
+            raise InputError(f"All {len(rows)} {role} rows of features are the same; give features that differ.")
 
 
 def _from_file(path: Path) -> tuple[Any, Any, Any]:
