@@ -48,6 +48,7 @@ API: dict[str, dict[str, Any]] = {
         "autonovel.estimate": an.estimate,
         "autonovel.tune": an.tune,
         "autonovel.load": an.load,
+        "autonovel.check": an.check,
     },
     "A run": {
         "autonovel.Run": an.Run,
@@ -86,8 +87,8 @@ INNER = re.compile(
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    first, *others = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (head, *rows))
+    return "\n".join([first, "|" + "---|" * len(head), *others])
 
 
 # Python

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from autonovel.api.check import check
     from autonovel.api.describe import describe
     from autonovel.api.discover import cluster, discover, estimate
     from autonovel.api.run import Run, load
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 # Looked up on first use, so that `import autonovel` and `autonovel --help` do not wait for torch.
 _HOMES = {
     "AutoNovel": "estimator",
+    "check": "api.check",
     "cluster": "api.discover",
     "describe": "api.describe",
     "discover": "api.discover",
@@ -54,6 +56,7 @@ __all__ = [
     "Run",
     "TrainingError",
     "Truth",
+    "check",
     "cluster",
     "describe",
     "discover",

@@ -205,11 +205,15 @@ def cluster(images: Any, k: int | str = "auto", *, recipe: str | Recipe | Asked 
     return discover(None, images, n_new=k, recipe=recipe, **options)
 
 
-def given_of(labelled: Any, unlabelled: Any) -> ImageSet | Input:
+def given_of(labelled: Any, unlabelled: Any, *, to_sort: bool = True) -> ImageSet | Input:
     """The images: as they are where they were read before, otherwise opened and listed."""
     if isinstance(labelled, ImageSet | Input) and unlabelled is None:
         return labelled
-    return unlabelled if isinstance(unlabelled, Input) and labelled is None else open_input(labelled, unlabelled)
+    return (
+        unlabelled
+        if isinstance(unlabelled, Input) and labelled is None
+        else open_input(labelled, unlabelled, to_sort=to_sort)
+    )
 
 
 def _discover_features(

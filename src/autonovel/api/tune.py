@@ -95,7 +95,7 @@ def tune(
         check(asked.with_values(one).get())  # refuses fields and values that there are not
     largest = max(search.get("model.size", [settings.model.size]), key=lambda size: size or math.inf)
     mode, folder = Mode.of(device), Path(cache) if cache is not None else user_cache()
-    given = given_of(labelled, unlabelled)
+    given = given_of(labelled, unlabelled, to_sort=False)
     data, resolved, problems = read_images(
         given, asked.with_values({"model.size": largest}), n_new, mode, folder, shown, least=0
     )

@@ -129,6 +129,8 @@ class ReadingVerb(TrainingVerb):
 class TwoPiles(ReadingVerb):
     """A command that reads labelled and unlabelled images."""
 
+    TO_SORT: ClassVar[bool] = True
+    """Whether there must be images to sort."""
     labelled: Positional[str | None] = None
     """Images of the known classes: a folder with one sub-folder per class, or a CSV or Parquet table (path,label)."""
     unlabelled: Positional[str | None] = None
@@ -167,7 +169,7 @@ class TwoPiles(ReadingVerb):
             return self.labelled, self.unlabelled, None
         if self.features:
             return self.read_features(), None, None
-        return _opened(self.labelled, self.unlabelled), None, None
+        return _opened(self.labelled, self.unlabelled, to_sort=self.TO_SORT), None, None
 
     def read_features(self) -> Any:
         """The features of both."""
@@ -225,11 +227,11 @@ def _without_garbage() -> Iterator[None]:
         gc.enable()
 
 
-def _opened(labelled: Any, unlabelled: Any) -> Any:
+def _opened(labelled: Any, unlabelled: Any, *, to_sort: bool = True) -> Any:
     """Images of a person, listed and looked at: what is wrong with them is said before anything else is loaded."""
     from autonovel.data.reading.inputs import open_input
 
-    given = open_input(labelled, unlabelled)
+    given = open_input(labelled, unlabelled, to_sort=to_sort)
     _ = given.survey
     return given
 

@@ -41,6 +41,7 @@ VERBS = {
     "predict": "predict.Predict",
     "export": "export.Export",
     "verify": "verify.Verify",
+    "check": "check.Check",
     "recipes": "recipes.Recipes",
     "backbones": "backbones.Backbones",
     "data": "data.Data",

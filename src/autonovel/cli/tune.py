@@ -41,6 +41,7 @@ class Tune(TwoPiles):
         *("recipe", "preset", "data", "root", "seed", "device", "json"),
     )
 
+    TO_SORT = False
     unlabelled: Positional[str | None] = None
     """The images to be sorted later; with them, what the recipe leaves to the data is decided as it will be then."""
     out: Path = Path("runs/tune")

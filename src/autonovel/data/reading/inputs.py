@@ -77,7 +77,7 @@ class Input:
         return load_parts(self.parts, request, lambda: self.survey, supervised=self.supervised, least=least)
 
 
-def open_input(labelled: Any, unlabelled: Any = None, *, without: Collection[str] = ()) -> Input:
+def open_input(labelled: Any, unlabelled: Any = None, *, without: Collection[str] = (), to_sort: bool = True) -> Input:
     """List the images that were given, without decoding any.
 
     Either may be a folder (labelled: one sub-folder per class), a CSV or Parquet table (columns path and label), a
@@ -89,12 +89,13 @@ def open_input(labelled: Any, unlabelled: Any = None, *, without: Collection[str
         labelled: images of the known classes.
         unlabelled: images whose classes are to be discovered.
         without: absolute paths of files that are not wanted among the unlabelled images.
+        to_sort: whether there is something to be sorted; a folder of classes alone is refused then.
 
     Raises:
         InputError: something given cannot be read as images, or is probably not what was meant.
     """
     unsupervised = labelled is None or (isinstance(labelled, ImageSet) and not labelled.n_known)
-    return Input(open_parts(labelled, unlabelled, without), supervised=not unsupervised)
+    return Input(open_parts(labelled, unlabelled, without, alone=to_sort), supervised=not unsupervised)
 
 
 def load_images(labelled: Any, unlabelled: Any = None, **options: Any) -> Loaded:
