@@ -49,5 +49,14 @@ $(READY): requirements.lock pyproject.toml
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Ray, and a store on loopback, for tests/ray. What they need asks for older versions of other packages, so it lies before them in
+# a place of its own.
+.venv-ray/.ready: $(READY) requirements-ray.lock
+	test -x .venv-ray/bin/python || $(BIN)/python -m venv .venv-ray
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	  > "$$(.venv-ray/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/environment.pth"
+	.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements-ray.lock
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-docs site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-ray site .mypy_cache .pytest_cache .ruff_cache .hypothesis

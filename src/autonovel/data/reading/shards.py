@@ -339,10 +339,10 @@ def _remote_files(given: str, found: Sequence[str], *, labelled: bool) -> list[S
     paths = [path for path in found if posixpath.splitext(path)[1].lower() in IMAGE_SUFFIXES]
     if not paths:
         raise InputError(f"There are no images and no shards in {given}; give an address that holds some.")
-    root = posixpath.commonpath([given.rstrip("/")])
     labels: list[str | None] = [None] * len(paths)
     if labelled:
-        below = [path.partition(root.partition("://")[2] + "/")[2].split("/") for path in paths]
+        root = given.partition("://")[2].rstrip("/") + "/"
+        below = [path.partition("://")[2].removeprefix(root).split("/") for path in paths]
         labels = [parts[0] if len(parts) > 1 else None for parts in below]
     return _in_shards(given, paths, labels)
 
