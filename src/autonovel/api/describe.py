@@ -170,7 +170,7 @@ def made_for(run: Folder) -> Made | None:
     if not isinstance(net, Net) or not net.identity:
         return None
     side = run.config["run"]["data"]["shape"][0]
-    return Made(digest(net.backbone), net.settings.backbone, net.settings.size, side, 3, net.n_features)
+    return Made(digest(net.backbone), net.settings.backbone, net.settings.size or side, side, 3, net.n_features)
 
 
 def _describe_all(
@@ -203,7 +203,9 @@ def _describe_all(
         number = missing[place]
         if content is None:  # it is tried again when the command is
             why = f"a shard of which {DEATHS} workers died (too little memory, most often)"
-            content = as_file(made, shards[number].address, "", _no_rows(made), [Problem(shards[number].address, why)])
+            content = as_file(
+                made, shards[number].address, "", _no_rows(made), [Problem(printable(shards[number].address), why)]
+            )
         with written(folder / file_of(number)):
             write_file(folder, number, content)
         parts[number] = read_part(folder, number, made)

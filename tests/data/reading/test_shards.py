@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from autonovel.base.errors import InputError
+from autonovel.data.reading import shards
 from autonovel.data.reading.inputs import open_input
 from autonovel.data.reading.problems import Problem
 from autonovel.data.reading.shards import Entry, ShardToRead, list_shards, read_shard, shards_of
@@ -78,6 +79,14 @@ def test_a_tar_cut_anywhere_gives_whole_images_in_order_and_says_that_it_is_cut(
     assert before >= 4
 
 
+def test_a_member_too_large_for_an_image_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MOST_BYTES", 2**20)
+    tar = write_tar(tmp_path / "s.tar", [("a.png", bytes(2**20 + 1)), ("b.png", picture(1))])
+    entries, problems = read(ShardToRead("tar", str(tar), "x"))
+    assert [entry.place for entry in entries] == ["b.png"]
+    assert [(problem.path[-5:], problem.reason) for problem in problems] == [("a.png", "larger than 1 MiB")]
+
+
 def test_a_second_member_of_one_name_and_a_missing_shard_are_reported(tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "s-0.tar", [("a.png", picture(0)), ("b.png", picture(1)), ("a.png", picture(2))])
     entries, problems = read(ShardToRead("tar", str(tar), "x"))
@@ -130,16 +139,16 @@ def test_shards_are_images_like_those_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "pile").mkdir()
     for i, content in enumerate(pile):
         (tmp_path / "pile" / f"{i:03d}.png").write_bytes(content)
-    shards = open_input(f"{tmp_path}/known-{{0,1}}.tar", tmp_path / "pile.parquet").load(cache=tmp_path / "cache")
+    whole = open_input(f"{tmp_path}/known-{{0,1}}.tar", tmp_path / "pile.parquet").load(cache=tmp_path / "cache")
     files = open_input(tmp_path / "known", tmp_path / "pile").load()
-    assert shards.images.class_names == files.images.class_names == ("kind 0", "kind 1")
-    for found in (shards, files):
+    assert whole.images.class_names == files.images.class_names == ("kind 0", "kind 1")
+    for found in (whole, files):
         assert [problem.reason for problem in found.problems] == ["truncated"]
         assert len(found.images) == 55
     order = [int(source.relative.partition("/")[2][:3]) for source in files.images.sources[:16]]
-    assert np.array_equal(shards.images.images[:16][order], files.images.images[:16])
-    assert np.array_equal(shards.images.labels[:16][order], files.images.labels[:16])
-    assert np.array_equal(shards.images.images[16:], files.images.images[16:])
+    assert np.array_equal(whole.images.images[:16][order], files.images.images[:16])
+    assert np.array_equal(whole.images.labels[:16][order], files.images.labels[:16])
+    assert np.array_equal(whole.images.images[16:], files.images.images[16:])
     again = open_input(f"{tmp_path}/known-{{0,1}}.tar", tmp_path / "pile.parquet").load(cache=tmp_path / "cache")
     assert any("taken from" in note for note in again.notes)
 

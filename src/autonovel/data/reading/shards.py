@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from autonovel.base.errors import InputError, TrainingError
-from autonovel.data.reading.decode import UnusableImageError
+from autonovel.data.reading.decode import MOST_BYTES, UnusableImageError
 from autonovel.data.reading.described import parquet_of
 from autonovel.data.reading.folder import IMAGE_SUFFIXES, Files
 from autonovel.data.reading.parts import FileReader
@@ -407,6 +407,9 @@ def _read_tar(shard: ShardToRead, path: str) -> Iterator[Entry | Problem]:
                     yield from sample()
                     key, label, images = (folder, stem), None, []
                 if f".{kind}" not in IMAGE_SUFFIXES and kind not in ("cls", "json"):
+                    continue
+                if member.size > MOST_BYTES:
+                    yield Problem(f"{called}/{printable(member.name)}", f"larger than {MOST_BYTES // 2**20} MiB")
                     continue
                 reader = tar.extractfile(member)
                 content = b"" if reader is None else reader.read()
