@@ -79,7 +79,7 @@ def in_few_colours(pixels: npt.NDArray[np.uint8], flat: int = 96) -> Image.Image
 
 def test_looking_through_a_run(browser: Any, shown: Run) -> None:
     with Site(shown) as site, tabs(browser, site) as open_tab:
-        page = open_tab(viewport={"width": 1180, "height": 400}, color_scheme="light")
+        page = open_tab(viewport={"width": 1180, "height": 460}, color_scheme="light")
         page.keyboard.press("ArrowRight")
         for name in NAMES:
             page.keyboard.press("n")
@@ -88,6 +88,7 @@ def test_looking_through_a_run(browser: Any, shown: Run) -> None:
             page.locator("#notices", has_text=f"Named “{name}”").wait_for()
             page.keyboard.press("ArrowRight")
         assert load(shown.path).names == dict(enumerate(NAMES))
+        page.locator(".scroller").evaluate("list => (list.scrollTop = 0)")
         keep(page, "browse")
         page.set_viewport_size({"width": 1180, "height": 620})
         page.evaluate("location.hash = '#/cluster/1'")
