@@ -1,19 +1,15 @@
 """Describe: any source, shard by shard; what is there is not made again, and discover and predict take it."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import autonovel as an
 from autonovel.api import describe as describing
 from autonovel.api.describe import describe
 from autonovel.base.errors import InputError
 from autonovel.data.reading.described import Described
-from autonovel.machine.engines import WorkerTask, on_this_machine
+from autonovel.machine.engines import WorkerTask
 from tests.data.reading.test_shards import picture, samples, write_tar
 
 pytest.importorskip("pyarrow")
@@ -42,6 +38,13 @@ def test_any_source_gives_the_same_features_and_only_what_is_missing_is_made(
     parquet.write_table(
         table({"image": [{"bytes": picture(i), "path": ""} for i in range(12)]}), sources[2] / "a.parquet"
     )
+    asked: list[str] = []
+
+    def engine(task: WorkerTask, items: list) -> object:
+        asked.extend(Path(item["address"]).name for item in items)
+        return enumerate(map(task.made(), items))
+
+    monkeypatch.setattr(describing, "engine_named", lambda *_: engine)
     found = [describe(source, out=tmp_path / f"f-{source.name}", **NETWORK) for source in sources]
     expected = rows_of(found[0])
     assert len(expected) == 12
@@ -53,13 +56,7 @@ def test_any_source_gives_the_same_features_and_only_what_is_missing_is_made(
     assert [shard.rows for shard in found[0].shards] == [4, 8]
     assert "bad.png,truncated,yes" in (found[0].folder / "problems.csv").read_text()
 
-    asked: list[str] = []
-
-    def engine(task: WorkerTask, items: list) -> object:
-        asked.extend(Path(item["address"]).name for item in items)
-        return on_this_machine(task, items)
-
-    monkeypatch.setattr(describing, "engine_named", lambda *_: engine)
+    asked.clear()
     describe(sources[0], out=found[0].folder, **NETWORK)
     assert asked == []
     (found[0].folder / "part-00001.parquet").unlink()
@@ -73,34 +70,3 @@ def test_any_source_gives_the_same_features_and_only_what_is_missing_is_made(
         describe(sources[0], out=found[0].folder, **{**NETWORK, "size": 64})
     with pytest.raises(InputError, match="random weights; name a pre-trained network"):
         describe(sources[0], out=tmp_path / "x", backbone="resnet18", verbose=False)
-
-
-def test_discover_and_predict_describe_first_or_take_what_is_described(tmp_path: Path) -> None:
-    from lab.shards import write
-
-    write(tmp_path / "known", 60, "tar", range(5))
-    write(tmp_path / "pile", 60, "parquet", range(10, 13))
-    write(tmp_path / "more", 9, "folder", range(10, 13))
-    call = [sys.executable, "-m", "autonovel"]
-    words = ["discover", "known", "pile", "--out", "run", "--engine", "local", "--n-new", "3", "--json", "--no-report"]
-    words += ["--model.backbone", "efficientnet-lite0", "--model.size", "64", "--device", "cpu", "--pile", "new"]
-    done = subprocess.run([*call, *words], capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["images"] == {"labelled": 60, "unlabelled": 60}
-    run = an.load(tmp_path / "run")
-    clusters = np.array([answer.cluster for answer in run.predictions]).reshape(20, 3)
-    assert all(len(set(column.tolist())) == 1 for column in clusters.T)
-    kept = tmp_path / "run-features"
-    assert Described(kept / "known").made == Described(kept / "pile").made
-    words = ["predict", "run", "more", "--engine", "local", "--to", "more.csv"]
-    done = subprocess.run([*call, *words], capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert done.returncode == 0, done.stderr
-    lines = (tmp_path / "more.csv").read_text().splitlines()
-    assert len(lines) == 10
-    for line in lines[1:]:  # each picture is a picture of the pile too
-        place = int(line.split(",")[0].rpartition("/")[2][:7]) % 3
-        assert line.split(",")[1] == str(clusters[0, place])
-    refused = subprocess.run(
-        [*call, "predict", "run", str(kept / "nowhere"), "--features"], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr

@@ -15,6 +15,8 @@ def deadly(folder: str) -> Callable[[str], bytes]:
             os.kill(os.getpid(), signal.SIGKILL)
         if item == "fault":
             raise TrainingError("The store is out of reach.")
+        if item == "wrong":
+            raise ValueError("no such item")
         return item.encode()
 
     return work

@@ -65,9 +65,12 @@ def engine_named(name: str, address: str | None = None) -> Engine:
 
 
 def on_this_machine(task: WorkerTask, items: Sequence[Any]) -> Iterator[Finished]:
-    """What becomes of the items, as they are finished: a worker for each GPU or core."""
+    """What becomes of the items, as they are finished: a worker for each GPU or core, and none where one would do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n = min(len(items), task.gpus or cores)
+    if n == 1:
+        yield from enumerate(map(task.made(), items))
+        return
     waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     finished: queue.SimpleQueue[tuple[int, bytes | None] | BaseException] = queue.SimpleQueue()
     for number in range(len(items)):

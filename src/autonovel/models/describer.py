@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import torch
 
 from autonovel.data.images import Pixels
 from autonovel.data.loader import as_tensor, resize
@@ -46,8 +45,6 @@ def describer(given: dict[str, Any]) -> Callable[[dict[str, Any]], bytes]:
     """Makes, in a worker, the function from a shard to the content of its file."""
     model, decoded, made = from_dict(Model, given["model"]), given["decoded"], Made(**given["made"])
     mode = Mode.of(given["device"])
-    if mode.device.type == "cpu":
-        torch.set_num_threads(1)  # there is a worker for each core
     backbone = _backbone(model, decoded)
 
     def describe(item: dict[str, Any]) -> bytes:
