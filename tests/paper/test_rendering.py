@@ -50,7 +50,7 @@ def test_a_difference_is_named_with_its_reason():
 def test_scale_small_calls_digits_digits():
     plan = Plan("digits-split", "digits-split")
     own = page(0.6, scale="small", plan=plan, scales=("small",))
-    text = own.markdown(ABLATION)
+    text = rendered(own, [ABLATION], "md")
     assert "|Ours full|60.0|" in text
     assert not any(word in text for word in ("CIFAR", "90.4"))
     assert "it shows that the machinery works and not that the paper is right" in text

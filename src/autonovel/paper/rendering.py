@@ -128,8 +128,8 @@ class Page:
         pixels = [] if table.axis else [self._pixels(table, column) for column in columns]
         if any(pixels):
             rows.append(["k-means on the pixels", *pixels])
-        said = f"{SIGNS['s'][:1].upper()}{SIGNS['s'][1:]}."
-        parts = [f"### {self.title(table)}", bars(["", *columns.values()], rows), said, self.conditions(table)]
+        title = self.title(table).replace("CIFAR-10", "digits")
+        parts = [f"### {title}", bars(["", *columns.values()], rows), self.conditions(table)]
         return "\n\n".join(part for part in parts if part)
 
     def _pixels(self, table: Table, column: str) -> str:
@@ -252,8 +252,9 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
 def rendered(page: Page, tables: Sequence[Table], form: str) -> str:
     """Tables in one of the forms md, latex, csv and json."""
     records = [record for table in tables for record in page.records(table)]
+    said = [f"{SIGNS['s'][:1].upper()}{SIGNS['s'][1:]}."] if page.scales == ("small",) else []
     forms: dict[str, Callable[[], str]] = {
-        "md": lambda: "\n\n".join(map(page.markdown, tables)),
+        "md": lambda: "\n\n".join([*map(page.markdown, tables), *said]),
         "latex": lambda: "\n\n".join(map(page.latex, tables)),
         "csv": lambda: as_csv(records),
         "json": lambda: json.dumps(records, indent=1, ensure_ascii=False),
