@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autonovel.base.errors import InputError, TrainingError, option, unknown
 from autonovel.machine.disk import why_not_writable
-from autonovel.runs.files import cannot_be_written
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
@@ -113,6 +112,8 @@ def export(
     try:
         written: Path | str = write(run, target, Options(how, overwrite, all, private, yes))
     except OSError as error:
+        from autonovel.runs.files import cannot_be_written  # reads arrays: --help is to be quick
+
         raise TrainingError(cannot_be_written(error.filename or target, error)) from error
     return written
 
