@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from autonovel.answers.judge import Judge, Judged, read_judged
@@ -30,7 +30,7 @@ from autonovel.settings.recipes import get_recipe
 from autonovel.settings.resolve import Asked
 
 
-class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Discovery as scikit-learn does it: one pile of images, ``y = -1`` where unlabelled; as :func:`autonovel.discover`.
 
     Args:
@@ -152,12 +152,18 @@ class AutoNovel(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return self._scores(X).features.numpy()
 
     def score(self, X: npt.ArrayLike, y: npt.ArrayLike) -> float:
-        """ACC of the predictions against true classes, under the best one-to-one matching; rows labelled -1 do not count."""
-        true, found = np.asarray(y), self.predict(X)
-        counts = says_a_class(true)
-        if not counts.any():
-            raise InputError("y labels no image; score needs the true classes of some.")
-        return cluster_accuracy(true[counts], found[counts])
+        """ACC of the predictions against true classes, under the best one-to-one matching.
+
+        Rows without a class are refused: what is left of them says nothing of new classes, so that a search of ``n_new`` by
+        it would take any number. ``n_new="auto"`` estimates the number, and :func:`autonovel.tune` compares settings.
+        """
+        true, found = np.asarray(y), self.predict(X)  # which says so where there is no fit
+        if not says_a_class(true).all():
+            raise InputError(
+                "y has rows without a class; score needs the true class of every image, so give only rows whose class is "
+                "known. To choose settings without true classes use autonovel.tune, for the number n_new='auto'."
+            )
+        return cluster_accuracy(true, found)
 
     def _scores(self, X: npt.ArrayLike) -> Scores:
         if not hasattr(self, "_judge"):

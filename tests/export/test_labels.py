@@ -47,6 +47,28 @@ def test_coco_of_all_images_without_files(run: Run, tmp_path: Path) -> None:
     assert sum("score" in note for note in coco["annotations"]) == len(run.predictions)
 
 
+def test_cvat(run: Run, tmp_path: Path) -> None:
+    edit(run)
+    file = export(run, tmp_path / "cvat", format="cvat", all=True)
+    assert file == tmp_path / "cvat" / "annotations.xml"
+    root = ElementTree.parse(file).getroot()
+    assert root.findtext("version") == "1.1"
+    assert [label.findtext("name") for label in root.iterfind("meta/task/labels/label")] == [
+        *run.classes,
+        "not a class",
+    ]
+    images = root.findall("image")
+    assert [image.get("name") for image in images] == [record.path for record in run.images]
+    assert len({image.get("id") for image in images}) == len(images)
+    answers = {p.image: p.name for p in run.predictions}
+    for image, record in zip(images, run.images, strict=True):
+        [tag] = image
+        found = record.label is None
+        assert tag.get("label") == (answers[record.image] if found else record.label)
+        assert tag.get("source") == ("auto" if found else "manual")
+        assert (int(image.get("width", 0)), int(image.get("height", 0))) == Image.open(record.source).size
+
+
 def test_fiftyone(run: Run, tmp_path: Path) -> None:
     edit(run)
     out = export(run, tmp_path / "fiftyone", format="fiftyone", all=True)

@@ -13,7 +13,7 @@ from autonovel.export import export
 from tests.export.conftest import edit
 from tests.runs.made import make_run
 
-HEADER = ["image", "source", "path", "class", "cluster", "probability", "known", "unlike"]
+HEADER = ["image", "cluster", "name", "probability", "known", "unlike", "source", "path"]
 
 
 def read(file: Path) -> list[dict[str, str]]:
@@ -34,12 +34,12 @@ def test_csv_says_what_a_person_said(run: Run, tmp_path: Path) -> None:
     for row, prediction in zip(rows, run.predictions, strict=True):
         assert row["source"] == by_id[row["image"]].source
         assert row["path"] == by_id[row["image"]].path
-        assert row["class"] == prediction.name
+        assert row["name"] == prediction.name
         assert row["cluster"] == ("" if prediction.cluster is None else str(prediction.cluster))
         assert float(row["probability"]) == prediction.probability
         assert row["known"] == str(int(prediction.known))
         assert row["unlike"] == str(int(row["image"] == unlike))
-    assert {"new 0", "grey heron", "not a class", "1"} == {row["class"] for row in rows}
+    assert {"new 0", "grey heron", "not a class", "1"} == {row["name"] for row in rows}
     assert "2" not in {row["cluster"] for row in rows}  # which was merged
 
 
@@ -47,7 +47,7 @@ def test_a_spreadsheet_has_no_formulas(run: Run, tmp_path: Path) -> None:
     run.name(0, "=HYPERLINK(1)").name(1, "-5 degrees")
     plain = read(export(run, tmp_path / "a.csv", format="csv"))
     rows = read(export(run, tmp_path / "b.csv", format="spreadsheet"))
-    assert {row["class"] for row in rows} >= {"'=HYPERLINK(1)", "'-5 degrees"}
+    assert {row["name"] for row in rows} >= {"'=HYPERLINK(1)", "'-5 degrees"}
     assert [{key: cell.removeprefix("'") for key, cell in row.items()} for row in rows] == plain
 
 
@@ -57,7 +57,7 @@ def test_all_images_are_there_on_demand(run: Run, tmp_path: Path) -> None:
     labelled = {record.image: record.label for record in run.images if record.label is not None}
     for row in rows:
         if row["image"] in labelled:
-            assert (row["class"], row["cluster"], row["probability"], row["known"]) == (
+            assert (row["name"], row["cluster"], row["probability"], row["known"]) == (
                 labelled[row["image"]],
                 "",
                 "",
@@ -71,7 +71,7 @@ def test_parquet_has_the_same_content_with_types(run: Run, tmp_path: Path) -> No
     table = parquet.read_table(export(run, tmp_path, format="parquet", all=True))
     assert table.column_names == HEADER
     assert [str(field.type) for field in table.schema] == [
-        "string", "string", "string", "string", "int64", "double", "bool", "bool",
+        "string", "int64", "string", "double", "bool", "bool", "string", "string",
     ]  # fmt: skip
     rows = read(export(run, tmp_path, format="csv", all=True))
     for mine, row in zip(table.to_pylist(), rows, strict=True):
@@ -87,7 +87,7 @@ def test_a_file_that_is_there_is_replaced_only_on_demand(run: Run, tmp_path: Pat
         export(run, file, format="csv")
     assert file.read_bytes() == before
     export(run, file, format="csv", overwrite=True)
-    assert "egret" in {row["class"] for row in read(file)}
+    assert "egret" in {row["name"] for row in read(file)}
 
 
 def test_a_run_without_images(tmp_path: Path) -> None:

@@ -211,6 +211,7 @@ CASES: Mapping[str, Case] = {
     "export csv": _export("out/labels.csv", "--format", "csv"),
     "export coco": _export("out", "--format", "coco"),
     "export parquet": _export("out", "--format", "parquet"),
+    "export cvat": _export("out", "--format", "cvat"),
     "export label-studio": _export("out", "--format", "label-studio"),
     "export safetensors": _export("out", "--format", "safetensors"),
 }

@@ -43,6 +43,7 @@ FORMATS = {
     "spreadsheet": Format("tables.write_spreadsheet", "the same table, without a cell that would be a formula", ".csv"),
     "parquet": Format("tables.write_parquet", "the same table as Parquet", ".parquet"),
     "coco": Format("labels.write_coco", "COCO-style JSON: images, categories, one annotation per image", ".json"),
+    "cvat": Format("labels.write_cvat", "a tag per image for CVAT (CVAT for images 1.1)", ".xml"),
     "fiftyone": Format("labels.write_fiftyone", "a dataset that FiftyOne imports as FiftyOneImageClassificationDataset"),
     "label-studio": Format("labels.write_label_studio", "tasks with predictions for Label Studio"),
     "safetensors": Format("weights.write_safetensors", "the weights of the network in one file, with a model card"),
@@ -120,7 +121,7 @@ def export(
 
 def _check_suffix(to: Path, format: str) -> None:
     """Refuse a target that says another format than was asked for."""
-    ends = {".csv": "csv", ".parquet": "parquet", ".json": "coco", ".onnx": "onnx", ".pt2": "torch"} | {
+    ends = {".csv": "csv", ".parquet": "parquet", ".json": "coco", ".xml": "cvat", ".onnx": "onnx", ".pt2": "torch"} | {
         ".safetensors": "safetensors"
     }
     meant = ends.get(to.suffix.lower())

@@ -1,4 +1,4 @@
-"""Labels in the files of other tools: COCO, FiftyOne, Label Studio. Images stay where they are."""
+"""Labels in the files of other tools: COCO, CVAT, FiftyOne, Label Studio. Images stay where they are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from autonovel.base.errors import InputError
+from autonovel.base.screen import printable as as_text
 from autonovel.data.reading.decode import FORMATS
 from autonovel.data.reading.problems import printable
 from autonovel.export.formats import Options, check_file, check_folder
@@ -41,6 +42,29 @@ def write_coco(run: Run, to: Path, options: Options) -> Path:
         ],
     }
     RunFiles(file.parent).write_json(file.name, content)
+    return file
+
+
+def write_cvat(run: Run, to: Path, options: Options) -> Path:
+    """Write ``annotations.xml``, "CVAT for images 1.1": a tag for each image; the labels are those to give a new task."""
+    from xml.etree import ElementTree
+
+    file = check_file(to, "cvat", "annotations.xml", options)
+    items = items_of(run, all=options.all)
+    root = ElementTree.Element("annotations")
+    ElementTree.SubElement(root, "version").text = "1.1"
+    labels = ElementTree.SubElement(ElementTree.SubElement(ElementTree.SubElement(root, "meta"), "task"), "labels")
+    for name, _ in classes_of(run, items):
+        label = ElementTree.SubElement(labels, "label")
+        ElementTree.SubElement(label, "name").text = name
+        ElementTree.SubElement(label, "type").text = "tag"
+    for i, item in enumerate(items):
+        size = {key: str(value) for key, value in _measured(item).items()}
+        image = ElementTree.SubElement(root, "image", {"id": str(i), "name": as_text(item.path), **size})
+        ElementTree.SubElement(image, "tag", {"label": item.name, "source": "manual" if item.labelled else "auto"})
+    ElementTree.indent(root)
+    with RunFiles(file.parent).whole(file.name) as path:
+        ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
     return file
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from autonovel.export.formats import Options, check_file, needed
 from autonovel.export.items import Item, items_of
+from autonovel.runs.answers import Answer
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
 
-COLUMNS = ("image", "source", "path", "class", "cluster", "probability", "known", "unlike")
+COLUMNS = (*Answer._fields, "source", "path")
 
 
 def write_csv(run: Run, to: Path, options: Options) -> Path:
@@ -39,7 +40,7 @@ def write_parquet(run: Run, to: Path, options: Options) -> Path:
 
     file = check_file(to, "parquet", "labels.parquet", options)
     text, yes_or_no = pyarrow.string(), pyarrow.bool_()
-    kinds = (text, text, text, text, pyarrow.int64(), pyarrow.float64(), yes_or_no, yes_or_no)
+    kinds = (text, pyarrow.int64(), text, pyarrow.float64(), yes_or_no, yes_or_no, text, text)
     columns = list(zip(*_rows(run, options), strict=True)) or [()] * len(COLUMNS)
     arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
     with RunFiles(file.parent).whole(file.name) as path:
@@ -60,4 +61,4 @@ def _plain(cell: Any) -> Any:
 
 
 def _row(i: Item) -> tuple[Any, ...]:
-    return i.image, i.source, i.path, i.name, i.cluster, i.probability, i.kind == "known", i.unlike
+    return i.image, i.cluster, i.name, i.probability, i.kind == "known", i.unlike, i.source, i.path
