@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from autonovel.base.errors import InputError, TrainingError, option
 from autonovel.base.screen import say
@@ -15,13 +15,11 @@ from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
 from autonovel.cli.tune import Axis, axis
 from autonovel.machine.device_name import check_device_name
-from autonovel.paper.cells import Table
-from autonovel.paper.earlier import EARLIER
-from autonovel.paper.measured import Results, read
-from autonovel.paper.minutes import minutes
-from autonovel.paper.planned import Wanted, find_tables, wanted
-from autonovel.paper.rendering import Page, rendered, whole_page
-from autonovel.paper.tables import PICTURES
+
+if TYPE_CHECKING:  # reading the measurements takes modules that --help does without
+    from autonovel.paper.cells import Table
+    from autonovel.paper.planned import Wanted
+    from autonovel.paper.rendering import Page
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,9 @@ class Reproduce(Verb):
 
     def do(self) -> None:
         """Show or measure."""
+        from autonovel.paper.planned import find_tables, wanted
+        from autonovel.paper.tables import PICTURES
+
         for flag, value, least in (
             ("seeds", self.seeds, 1),
             ("together", self.together, 1),
@@ -129,10 +130,17 @@ class Reproduce(Verb):
 
     def page(self) -> Page:
         """What there is."""
+        from autonovel.paper.earlier import EARLIER
+        from autonovel.paper.measured import Results, read
+        from autonovel.paper.rendering import Page
+
         scales = ("small",) if self.scale == "small" else ("paper", "fast")
         return Page(Results(read(self.rows_folder, EARLIER) if self.rows_folder.is_dir() else []), scales)
 
     def _show(self, tables: list[Table], pictures: list[str]) -> None:
+        from autonovel.paper.rendering import rendered, whole_page
+        from autonovel.paper.tables import PICTURES
+
         page = self.page()
         if self.show == "png":
             from autonovel.paper.drawing import draw_tables, draw_told
@@ -157,6 +165,10 @@ class Reproduce(Verb):
         return any(run.seed == job.seed and all(score in run.scores for score in job.scores) for run in found)
 
     def _overview(self, page: Page, tables: list[Table]) -> str:
+        from autonovel.paper.minutes import minutes
+        from autonovel.paper.planned import wanted
+        from autonovel.paper.tables import PICTURES
+
         lines = [f"{'':<18}{'measured':>10}{'missing':>9}{'failed':>8}{'quoted':>8}"]
         for table in tables:
             counted = page.counted(table)
@@ -177,6 +189,7 @@ class Reproduce(Verb):
 
     def _measure(self, tables: list[Table], jobs: list[Wanted], pictures: list[str]) -> None:
         from autonovel.machine.progress import make_reporter
+        from autonovel.paper.rendering import rendered
         from autonovel.paper.work import Work
 
         tried = {name: values[0] for name, values in map(axis, self.try_)}

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import re
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,6 +65,8 @@ def remove_cut_off(folder: Path) -> None:
 @lru_cache(1)
 def _machine() -> str:
     """Tells machines apart that share a disk."""
+    import socket  # slow to import, for --help
+
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
 
 
