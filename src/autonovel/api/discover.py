@@ -138,7 +138,8 @@ def discover(
     asked = asked_for(recipe or "folder", preset or "paper").with_values(
         {name: value for name, value in named.items() if value is not None} | {**(settings or {})}
     )
-    if truth is None and not isinstance(recipe, Recipe):  # which says everything
+    # a Recipe says everything, and a next round is asked for as the one before
+    if truth is None and continue_from is None and not isinstance(recipe, Recipe):
         asked = asked.on_own_images()
         if labelled is not None and "pile" not in asked.values and asked.get().learns_apart:
             shown.message(
