@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,12 +22,13 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from autonovel.report.guard import Guard
-from autonovel.report.server import make_app
+from autonovel.report.server import Site, make_app
 from autonovel.report.session import Session
 from autonovel.runs.folder import load
 from tests.faults.fuzz import once, once_in_cache
 from tests.faults.harness import ERRORS, Harness
 from tests.faults.world import CASES
+from tests.report.client import Client
 from tests.report.test_requests import HOME, PATHS, PORT, ask, cookie_of
 
 
@@ -144,12 +146,36 @@ def _requests(harness: Harness, count: int, seed: int, tally: Tally) -> None:
     tally.counts["requests"]["edits kept"] = len(load(run.path).edits)
 
 
+def _clients(harness: Harness, count: int, seed: int, tally: Tally) -> None:
+    """So many browsers at once for a minute, each of them looking and naming; what was confirmed is in the journal."""
+    run = load(harness.fresh() / "named")
+    before, confirmed, until = len(run.edits), Counter[str](), time.monotonic() + 60
+    with Site(run) as site:
+        first = Client(site.url)
+        first.enter()
+
+        def visit(number: int) -> None:
+            client, chance = Client(site.url), random.Random(f"{seed} {number}")
+            client.cookie = first.cookie
+            while time.monotonic() < until:
+                edits = client.get("/api/run").json["edits"]
+                client.get(chance.choice(("/", "/api/cells", "/api/clusters/0", "/api/map", "/api/images/0")))
+                status = client.edit(do="name", cluster=0, name=f"{number} {edits}", after=edits).status
+                confirmed[{200: "confirmed", 409: "came second"}.get(status, f"status {status}")] += 1
+
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(visit, range(count)))
+    tally.counts["clients: changes"] = confirmed
+    tally.counts["clients: edits lost"] = Counter(lost=before + confirmed["confirmed"] - len(load(run.path).edits))
+
+
 PARTS: dict[str, Callable[[Harness, int, int, Tally], None]] = {
     "kills": _kills,
     "writes": _writes,
     "every-write-from": _every_write,
     "files": _files,
     "requests": _requests,
+    "clients": _clients,
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import autonovel as an
 from autonovel.base.errors import AutonovelWarning, InputError, TrainingError
+from autonovel.runs.files import RunFiles
 from autonovel.settings.recipes import get_recipe, with_fields
 
 SMALL = {"model.backbone": "small", "model.width": 4, "model.networks": 1, "model.size": 16, "model.head": "linear"}
@@ -28,6 +29,25 @@ def test_training_that_explodes_is_said_and_leaves_no_answer(images: np.ndarray,
     with pytest.raises(TrainingError, match="not finite.*lower"):
         discover(images, tmp_path / "run", supervised__lr=1e30, joint__lr=1e30)
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_an_epoch_whose_record_cannot_be_kept_is_done_again(
+    images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = discover(images, tmp_path / "whole", supervised__epochs=3).metrics
+    really, calls = RunFiles.append_metrics, []
+
+    def full(run: RunFiles, entry: dict) -> None:
+        calls.append(entry)
+        if len(calls) == 2:
+            raise TrainingError("There is no room.")
+        really(run, entry)
+
+    monkeypatch.setattr(RunFiles, "append_metrics", full)
+    with pytest.raises(TrainingError, match="no room"):
+        discover(images, tmp_path / "full", supervised__epochs=3)
+    found = discover(images, tmp_path / "full", supervised__epochs=3).metrics
+    assert [entry | {"seconds": 0} for entry in found] == [entry | {"seconds": 0} for entry in wanted]
 
 
 def test_images_that_are_all_the_same_are_refused(images: np.ndarray, tmp_path: Path) -> None:

@@ -121,10 +121,16 @@ def train(
                         f"The loss is not finite in epoch {number + 1} of stage {stage} ({names}); "
                         f"the state after epoch {done} is kept. A lower {option(stage.partition('-')[0] + '.lr')} usually helps."
                     )
+                before = good, done
                 good, done = copy_of(live_state(net, optimiser, method)), number + 1
                 # reported before it is kept: a run that is killed in between does the epoch again, and no record is lost
-                if on_epoch is not None:
-                    on_epoch(Epoch(number, losses, settings.lr_at(number), time.perf_counter() - started))
+                try:
+                    if on_epoch is not None:
+                        on_epoch(Epoch(number, losses, settings.lr_at(number), time.perf_counter() - started))
+                except TrainingError:  # the record could not be written
+                    good, done = before
+                    raise
+                del before  # its memory
                 if checkpoint is not None and time.monotonic() - saved > checkpoint_seconds:
                     checkpoint.save(good, done)
                     saved = time.monotonic()
