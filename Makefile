@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format lint types docs screenshots clean
+.PHONY: demo test check format lint types docs screenshots lowest audit clean
 
 # One thread: on images this small, more threads mostly wait for each other, and the result would depend on their number.
 demo: $(READY)
@@ -58,5 +58,26 @@ $(READY): requirements.lock pyproject.toml
 	.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements-ray.lock
 	@touch $@
 
+# A part of the tests with the lowest versions that pyproject.toml admits, in an environment of their own; torch is that of the lock,
+# since only a few of its versions suit a version of Python.
+lowest: .venv-lowest/.ready
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 -p no:cacheprovider \
+	  tests/runs tests/report/test_server.py tests/faults/test_numbers.py tests/data/reading/test_store.py
+
+.venv-lowest/.ready: pyproject.toml requirements.lock
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  needed = p["dependencies"] + p["optional-dependencies"]["tables"]; \
+	  print(*(n.replace(">=", "==") for n in needed if not n.startswith("torch")), sep="\n")' > .venv-lowest/lowest.txt
+	grep '^torch==' requirements.lock >> .venv-lowest/lowest.txt
+	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet -r .venv-lowest/lowest.txt pytest pytest-xdist hypothesis psutil
+	echo $(CURDIR)/src > $$(.venv-lowest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/autonovel.pth
+	@touch $@
+
+# Whether a pinned version has a known weakness. It asks the advisory service of PyPI, so it is not part of the other checks.
+audit: $(READY)
+	test -x .venv-audit/bin/pip-audit || ($(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip install --quiet pip-audit)
+	.venv-audit/bin/pip-audit --no-deps --disable-pip --requirement requirements.lock
+
 clean:
-	rm -rf .venv .venv-docs .venv-ray site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-ray .venv-lowest .venv-audit site .mypy_cache .pytest_cache .ruff_cache .hypothesis

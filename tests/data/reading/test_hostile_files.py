@@ -3,6 +3,7 @@
 import csv
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -268,3 +269,12 @@ def test_problems_csv(tmp_path):
         ['odd, "name"\n.jpg', "empty file", "yes"],
         ["ü.png", "the same picture as é.png", "no"],
     ]
+
+
+@pytest.mark.parametrize(("kind", "usable"), [("WEBP", False), ("AVIF", False), ("PNG", True)])
+def test_formats_that_take_much_memory_may_have_fewer_pixels(
+    monkeypatch: pytest.MonkeyPatch, kind: str, usable: bool
+) -> None:
+    monkeypatch.setattr("autonovel.data.reading.decode.MOST_IN_MEMORY", 40 * 32 - 1)
+    with nullcontext() if usable else pytest.raises(UnusableImageError, match=r"too many pixels \(40 x 32\)"):
+        decode(encoded(kind, picture()), Form(16, 3))

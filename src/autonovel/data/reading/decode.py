@@ -29,6 +29,8 @@ FORMATS = tuple(name for name in ("JPEG", "MPO", "PNG", "WEBP", "BMP", "TIFF", "
 
 MOST_BYTES = 256 * 2**20
 MOST_PIXELS = 100_000_000
+MOST_IN_MEMORY = 40_000_000
+"""Pixels of a WebP, AVIF or HEIC at most: their decoders take fifteen bytes for each."""
 LEAST_SIDE = 4
 MOST_ASPECT = 20.0
 CROPPED_ASPECT = 2.0
@@ -255,6 +257,8 @@ def open_image(file: BinaryIO) -> ImageFile.ImageFile:
     except Exception as error:
         raise UnusableImageError(_reason(error)) from None
     _check_shape(image)
+    if image.format in ("WEBP", "AVIF", "HEIF") and image.width * image.height > MOST_IN_MEMORY:
+        raise UnusableImageError(f"too many pixels ({image.width} x {image.height})")
     return image
 
 
