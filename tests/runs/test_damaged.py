@@ -109,7 +109,9 @@ def test_a_list_of_other_images_is_named(whole: Path, tmp_path: Path) -> None:
     lines = (whole / "images.csv").read_bytes().splitlines(keepends=True)
     said = refusals(whole, tmp_path, "images.csv", b"".join(lines[: len(lines) // 2]))
     assert said
-    assert all("images.csv is damaged" in sentence for sentence in said), said
+    assert any("images.csv is damaged" in sentence for sentence in said)
+    # which of two files that do not fit is the wrong one, only its reader knows
+    assert all("images.csv is damaged" in sentence or "imagenet.npy is damaged" in sentence for sentence in said), said
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"n_new": null}', b'{"n_new": "many"}'])
