@@ -68,6 +68,7 @@ def next_round(run: Run, more: Any = None, *, images: Any = None) -> NextRound:
 def asked_again(run: Run, preset: str | None = None) -> Asked:
     """What was asked for in a run, in another preset where one is given; the data decide the rest again."""
     asked = Asked(**run.config["asked"])
+    asked = asked.with_values({"pile": run.config["run"]["recipe"]["pile"]} | dict(asked.values))
     return asked if preset is None else asked.in_preset(preset)
 
 

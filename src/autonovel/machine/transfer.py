@@ -14,7 +14,12 @@ T = TypeVar("T")
 
 
 def in_parts(work: Callable[[Tensor], T], rows: Tensor, at_once: int) -> Iterator[T]:
-    """What the work makes of these rows, part by part; of half as many at a time where a GPU has no room for a part."""
+    """What the work makes of these rows, part by part; of half as many at a time where a GPU has no room for a part.
+
+    No rows are a part too, so that the work can say what it makes of none.
+    """
+    if not len(rows):
+        yield work(rows)
     while len(rows):
         try:
             done = [work(rows[:at_once])]

@@ -131,7 +131,7 @@ class Folder(RunFiles, Verbs):
     def labelled_features(self) -> npt.NDArray[np.float16 | np.float32] | None:
         """The features of every labelled image; None where they were not kept."""
         found = self._array("features-labelled.npy")
-        if found is not None and found.shape[1] != self.features.shape[1]:
+        if found is not None and len(found) and found.shape[1] != self.features.shape[1]:
             raise damaged(self, "features-labelled.npy", f"rows of {found.shape[1]}, those of features.npy differ")
         return found
 

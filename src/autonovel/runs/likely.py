@@ -46,10 +46,10 @@ def likely_names(run: Folder, clusters: Mapping[int, Rows]) -> dict[int, list[Li
     """Up to three names for each of the clusters (rows of predictions.csv) that ImageNet has a class for; often none."""
     if not run.has(FILE) or not run.images:
         return {}
-    found = run.read_array(FILE, "u", 3)
+    unlabelled, found = run.unlabelled, run.read_array(FILE, "u", 3)
     if len(found) != len(run.images) or found.shape[2] != 2 or found[..., 0].max(initial=0) >= len(imagenet_names()):
         raise damaged(run, FILE, f"it holds {found.dtype} {found.shape} for {len(run.images)} images")
-    pile = {number: found[run.unlabelled[rows]] for number, rows in clusters.items() if len(rows)}
+    pile = {number: found[unlabelled[rows]] for number, rows in clusters.items() if len(rows)}
     labels: dict[str, list[int]] = {}
     for row, record in enumerate(run.images):
         if record.label is not None:
