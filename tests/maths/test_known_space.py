@@ -12,6 +12,7 @@ from autonovel.base.errors import InputError
 from autonovel.maths.grouping import compose, group_pile, matched
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import (
+    Sums,
     find_groups,
     group_means,
     nearest,
@@ -202,3 +203,18 @@ def test_axes_of_many_features_hold_what_exact_ones_do(monkeypatch: pytest.Monke
     assert held.var(0).sum() > 0.995 * most.var(0).sum()
     torch.testing.assert_close(found.matrix.T @ found.matrix, torch.eye(40), atol=1e-5, rtol=0)
     assert torch.equal(found.matrix, principal_axes(features, 40).matrix)
+
+
+@pytest.mark.parametrize(("n", "width"), [(200, 12), (30, 6), (7, 5)])
+def test_axes_of_sums_over_parts_are_those_of_all_together(n: int, width: int) -> None:
+    chance = torch.Generator().manual_seed(n)
+    features = torch.randn(n, width, generator=chance) * torch.linspace(3, 1, width) + 1
+    halves = Sums(width), Sums(width)
+    for number, part in enumerate(features.split(11)):
+        halves[number % 2].add(part)
+    whole = Sums(width)
+    for half in halves:
+        whole += half
+    ours, theirs = whole.axes(4), principal_axes(features, 4)
+    torch.testing.assert_close(ours.mean, theirs.mean)
+    torch.testing.assert_close((ours.matrix.T @ theirs.matrix).abs(), torch.eye(4), atol=1e-4, rtol=0)

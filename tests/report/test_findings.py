@@ -14,17 +14,17 @@ from autonovel.report.findings import alike_pairs, count_duplicates, find, neare
 
 
 def made(rows: np.ndarray, number: int = 0, *, sure: float = 0.9) -> Shown:
-    n = len(rows)
+    close = np.zeros(rows.max(initial=0) + 1, "f4")
+    close[rows] = np.linspace(1, 0.1, len(rows))
     return Shown(
         number=number,
         name=f"new {number}",
         kind="new",
         named=False,
         members=np.sort(rows),
-        rows=rows,
-        typicality=np.linspace(1, 0.1, n).astype("f4"),
-        probability=np.full(n, sure, "f4"),
         colour="#000000",
+        sure=np.full(len(close), sure, "f4"),
+        typical=close.__getitem__,
     )
 
 

@@ -14,7 +14,7 @@ from PIL import EpsImagePlugin, Image
 
 from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError
-from autonovel.report import session
+from autonovel.report import clusters
 from autonovel.report.guard import HEADERS
 from autonovel.report.server import MOST_BYTES, Site
 from tests.report.client import Client
@@ -152,7 +152,7 @@ def test_a_file_in_a_format_that_is_not_read_comes_from_its_thumbnail_and_starts
 def test_a_file_with_too_many_pixels_to_be_read_comes_from_its_thumbnail(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MOST_PIXELS", 160 * 160 - 1)
+    monkeypatch.setattr(clusters, "MOST_PIXELS", 160 * 160 - 1)
     with Image.open(io.BytesIO(client.get("/pictures/v/7.jpg").body)) as image:
         assert image.size == (64, 64)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from autonovel.api.describe import describe_both
-from autonovel.api.features import discover_features, estimate_features
+from autonovel.api.features import discover_features, estimate_features, features_of
+from autonovel.api.large import Large
 from autonovel.api.run import Path_, Run, load, open_run
 from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet, Truth
@@ -129,6 +130,8 @@ def discover(
     remarks: dict[str, Any] = {}
     if continue_from is not None:
         before = continue_from if isinstance(continue_from, Run) else load(continue_from)
+        if before.parts is not None:
+            return _next_of_features(before, labelled, unlabelled, out, n_new, pile, seed, report, shown)
         given, taken = _next_round(before, labelled, unlabelled, out, shown)
         remarks["continued_from"] = {"run": str(before.path.resolve()), "taken": taken}
         recipe = asked_again(before, preset) if recipe is None else recipe
@@ -227,7 +230,7 @@ def _discover_features(
     report: bool,
     reporter: Reporter,
 ) -> Run:
-    given = labelled if isinstance(labelled, Embedded) else read_embedded(labelled, unlabelled)
+    given = features_of(labelled, unlabelled)
     run = Run(out if out is not None else _free_folders()[-1])
     if out is None:
         reporter.message(f"the run is kept in {run.path}")
@@ -235,6 +238,27 @@ def _discover_features(
     if report:
         draw(run, reporter)
     return run
+
+
+def _next_of_features(
+    before: Run,
+    labelled: Any,
+    unlabelled: Any,
+    out: Path_ | None,
+    n_new: int | str,
+    pile: str | None,
+    seed: int,
+    report: bool,
+    reporter: Reporter,
+) -> Run:
+    """The next round of a large run, which keeps features and goes on with these."""
+    if labelled is not None or unlabelled is not None:
+        raise InputError(f"The run in {before.path} holds features; a next round of it takes no further images.")
+    if out is not None and Path(out).resolve() == before.path.resolve():
+        raise InputError(f"{before.path} is the run to continue from; give another folder as {option('out')}.")
+    given, taken = Large.next(before)
+    reporter.message(taken)
+    return _discover_features(given, None, out, n_new, pile, seed, report, reporter)
 
 
 def _free_folders() -> list[Path]:

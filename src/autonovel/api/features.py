@@ -17,10 +17,12 @@ import torch
 
 from autonovel.answers.census import PileKind, take_census
 from autonovel.answers.further import Classes
-from autonovel.answers.judge import Judge, Judged, read_judged, write_judged
+from autonovel.answers.judge import Judge, read_judged, write_judged
 from autonovel.answers.network import restore
+from autonovel.answers.sampled import scores_of
 from autonovel.answers.space import answer_from_features
 from autonovel.answers.table import AnswerTable, nowhere, writer_to
+from autonovel.api.large import LARGE, Large, axes_of, discover_large, placed_in
 from autonovel.base.errors import InputError
 from autonovel.data.reading.described import Described, is_described
 from autonovel.data.reading.embedded import Embedded, read_embedded
@@ -36,11 +38,30 @@ from autonovel.runs.summary import holds_known
 STAGE = "features"
 
 
+def features_of(labelled: Any, unlabelled: Any = None) -> Embedded | Large:
+    """The features that were given: in memory, unless they are of a large pile that was described."""
+    if isinstance(labelled, Embedded | Large):
+        return labelled
+    if is_described(pile := labelled if unlabelled is None else unlabelled):
+        large = Described(pile)
+        if large.n_rows > LARGE:
+            return Large.of(labelled, large, together=unlabelled is None)
+    return read_embedded(labelled, unlabelled)
+
+
 def discover_features(
-    run: Folder, given: Embedded, n_new: int | None, pile: str | None, seed: int, reporter: Reporter
+    run: Folder, given: Embedded | Large, n_new: int | None, pile: str | None, seed: int, reporter: Reporter
 ) -> None:
     """Group features, and write what a run leaves."""
     kind: PileKind = "auto" if pile is None else pile  # type: ignore[assignment]  # another word is refused with a sentence
+    if isinstance(given, Large):
+        asked = {"recipe": {"name": "features", "method": "features", "pile": kind}, "n_new": n_new, "seed": seed}
+        with run.claim({"run": asked | {"data": given.about}, "versions": versions()}):
+            if run.finished:
+                reporter.message(finished_already(run))
+            else:
+                discover_large(run, given, n_new, kind, seed, reporter)
+        return
     names, started = given.names, time.perf_counter()
     with run.claim({"run": _about(given, n_new, pile, seed), "versions": versions()}):
         if run.finished:
@@ -159,8 +180,10 @@ def _scores_for(run: Folder) -> tuple[Callable[[torch.Tensor], Scores], int, str
     if is_of_features(run):
         judged, data = read_judged(run, STAGE), run.config["run"]["data"]
         assert judged is not None
-        n_known = len(run.machine.known)
-        return lambda z: scores_of(judged, z, n_known), data["shape"][0], (data.get("made") or {}).get("network")
+        n_known, axes = len(run.machine.known), axes_of(run)
+        width = len(axes[0].mean) if axes else data["shape"][0]
+        made = (data.get("made") or {}).get("network")
+        return lambda z: scores_of(judged, placed_in(axes, z), n_known), width, made
     net = restore(run, Mode.of("cpu")).net
     if not isinstance(net, Net) or not net.identity:
         raise InputError(f"The network of {run.path} was trained on its images; give further images, not features.")
@@ -171,10 +194,3 @@ def _scores_for(run: Folder) -> tuple[Callable[[torch.Tensor], Scores], int, str
 def _said(net: Net, z: torch.Tensor) -> Scores:
     joint, new = net.scores(z)
     return Scores(z, joint[0], None if new is None else new[0])
-
-
-def scores_of(judged: Judged, features: torch.Tensor, n_known: int) -> Scores:
-    """What the nearest centres say of features, as a network would."""
-    assert judged.judge.space is not None
-    joint = judged.sharpness * judged.judge.space.transform(features) @ judged.judge.centres.T
-    return Scores(features, joint, joint[:, n_known:])

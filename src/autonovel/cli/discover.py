@@ -70,7 +70,8 @@ class Discover(TwoPiles):
 
     def read_features(self) -> Any:
         """The features of both."""
-        from autonovel.data.reading.embedded import load_array, read_embedded
+        from autonovel.api.features import features_of
+        from autonovel.data.reading.embedded import load_array
 
         known: Any = self.labelled
         if self.labels is not None:
@@ -80,7 +81,7 @@ class Discover(TwoPiles):
                 raise InputError(
                     f"{self.labels} cannot be read ({error}); give a text file of labels, one a line."
                 ) from None
-        return read_embedded(known, self.unlabelled)
+        return features_of(known, self.unlabelled)
 
     def do(self, asked: Asked) -> None:
         """Discover."""

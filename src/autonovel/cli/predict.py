@@ -53,6 +53,7 @@ class Predict(Verb):
         if file is not None and file.suffix.lower() not in ENDINGS:
             raise InputError(f"{file} has no ending that says how to write it; choose one of {', '.join(ENDINGS)}.")
         from autonovel.answers.further import predict
+        from autonovel.api.features import predict_features
         from autonovel.machine.progress import make_reporter
 
         images: Any = self.images

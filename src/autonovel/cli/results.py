@@ -11,6 +11,7 @@ from typing import Any
 
 from autonovel.base.errors import listed
 from autonovel.base.screen import printable, say
+from autonovel.runs.headline import how_sampled
 
 FILES = {
     "clusters.png": "The clusters as a picture",
@@ -38,7 +39,13 @@ def print_result(run: Any, *, json: bool = False, seconds: float | None = None, 
     _print_table(run)
     if run.edits and "acc_new" in run.summary:
         say("The scores are those of the clusters as they were found, before anything was changed:")
-    for line in (*_number(run), *_scores(run.summary), *_continued(run.summary), _made_with(run, seconds)):
+    for line in (
+        *_number(run),
+        *_sampled(run.summary),
+        *_scores(run.summary),
+        *_continued(run.summary),
+        _made_with(run, seconds),
+    ):
         say(line)
     if files:
         print_files(run)
@@ -120,6 +127,13 @@ def _scores(summary: dict[str, Any]) -> Iterator[str]:
         for rule, parts in summary.get("test", {}).items():
             shown = [f"{part} {value:.1%}" for part, value in parts.items() if value is not None]
             yield f"test split, {rule} matching: {'  '.join(shown)}"
+
+
+def _sampled(summary: dict[str, Any]) -> list[str]:
+    """How a large pile was looked at."""
+    if "sampled" not in summary:
+        return []
+    return how_sampled(summary["n_known"], summary["sampled"], summary["images"]["unlabelled"])
 
 
 def _number(run: Any) -> Iterator[str]:

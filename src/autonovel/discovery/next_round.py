@@ -52,7 +52,7 @@ def next_round(run: Run, more: Any = None, *, images: Any = None) -> NextRound:
     """
     taken = _take(run)
     _check(run, taken, more)
-    gone = {run.images[i].source for i in np.flatnonzero(~taken.keep)} - {""}
+    gone = {run.images[i].source for i in np.flatnonzero(~taken.keep).tolist()} - {""}
     if isinstance(more, ImageSet) and more.sources:
         there = gone | {record.source for record in run.images} - {""}
         more = more.subset(np.array([source.absolute not in there for source in more.sources], dtype=bool))
@@ -65,15 +65,22 @@ def next_round(run: Run, more: Any = None, *, images: Any = None) -> NextRound:
     return NextRound(given, taken.sentence(further))
 
 
+def what_was_taken(run: Run) -> Taken:
+    """What a person said of a run that keeps features in the place of images."""
+    taken = _take(run)
+    _check(run, taken, None)
+    return taken
+
+
 def asked_again(run: Run, preset: str | None = None) -> Asked:
     """What was asked for in a run, in another preset where one is given; the data decide the rest again."""
-    asked = Asked(**run.config["asked"])
+    asked = Asked(**run.config.get("asked", {}))  # a run of features was asked for nothing else
     asked = asked.with_values({"pile": run.config["run"]["recipe"]["pile"]} | dict(asked.values))
     return asked if preset is None else asked.in_preset(preset)
 
 
 @dataclass(frozen=True)
-class _Taken:
+class Taken:
     """What a person said about the images of a run.
 
     Attributes:
@@ -94,6 +101,7 @@ class _Taken:
 
     @property
     def kept_labels(self) -> list[str | None]:
+        """The labels of the images that stay."""
         return [label for label, keep in zip(self.labels, self.keep.tolist(), strict=True) if keep]
 
     def sentence(self, further: int) -> str:
@@ -119,7 +127,7 @@ def _images(count: int, one: str = "is", several: str = "are") -> str:
     return f"1 image {one}" if count == 1 else f"{count:,} images {several}"
 
 
-def _take(run: Run) -> _Taken:
+def _take(run: Run) -> Taken:
     state, rows = run.state, run.unlabelled
     labels = [record.label for record in run.images]
     keep = np.ones(len(labels), dtype=bool)
@@ -142,7 +150,7 @@ def _take(run: Run) -> _Taken:
     there = {label for label, kept in zip(labels, keep.tolist(), strict=True) if kept}
     names = tuple(name for name in dict.fromkeys((*state.known, *named)) if name in there)
     moved = sum(labels[row] is not None and bool(keep[row]) for row in rows[state.moved].tolist())
-    return _Taken(labels, keep, names, _together(promoted), moved, dropped)
+    return Taken(labels, keep, names, _together(promoted), moved, dropped)
 
 
 def _together(promoted: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
@@ -166,7 +174,7 @@ def _merged(run: Run) -> set[int]:
     return merged
 
 
-def _check(run: Run, taken: _Taken, more: Any) -> None:
+def _check(run: Run, taken: Taken, more: Any) -> None:
     if not (taken.promoted or taken.moved or taken.dropped):
         raise InputError(
             f"Nobody has named a cluster of {run.path} yet; name some first (autonovel browse, or autonovel name), so that "
@@ -179,7 +187,7 @@ def _check(run: Run, taken: _Taken, more: Any) -> None:
         raise InputError(f"Every image of {run.path} has a class now; give further images to discover classes in.")
 
 
-def _files(run: Run, taken: _Taken, more: Any, gone: set[str]) -> Input:
+def _files(run: Run, taken: Taken, more: Any, gone: set[str]) -> Input:
     """The images read again from their files."""
     kept = [record for record, keep in zip(run.images, taken.keep.tolist(), strict=True) if keep]
     if any(not record.source for record in kept):
@@ -203,7 +211,7 @@ def _files(run: Run, taken: _Taken, more: Any, gone: set[str]) -> Input:
     )
 
 
-def _again(run: Run, taken: _Taken, images: Any) -> ImageSet:
+def _again(run: Run, taken: Taken, images: Any) -> ImageSet:
     """The images that the caller gave once more, with their labels."""
     from autonovel.discovery.resume import has_pixels_of
 

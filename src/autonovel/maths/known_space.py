@@ -76,6 +76,38 @@ def principal_axes(features: Tensor, components: int = COMPONENTS) -> Space:
     return Space(mean, axes.float())
 
 
+class Sums:
+    """Number, sum and products of unit-length features that come part by part: their axes are those of all of them together.
+
+    Sums of several parts of a pile add up, wherever they were made.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.count = 0
+        self.total = torch.zeros(width, dtype=torch.float64)
+        self.products = torch.zeros(width, width, dtype=torch.float64)
+
+    def add(self, features: Tensor) -> None:
+        """Count these features (n, d) too."""
+        x = unit(features.float())
+        self.count += len(x)
+        self.total += x.sum(0, dtype=torch.float64)
+        self.products += (x.T @ x).double()
+
+    def __iadd__(self, other: Sums) -> Sums:
+        self.count += other.count
+        self.total += other.total
+        self.products += other.products
+        return self
+
+    def axes(self, components: int = COMPONENTS) -> Space:
+        """Mean and directions of largest variance, as :func:`principal_axes` has them; exact for any number of features."""
+        mean = self.total / self.count
+        scatter = self.products - self.count * torch.outer(mean, mean)
+        count = min(components, self.count, len(mean))
+        return Space(mean.float(), torch.linalg.eigh(scatter).eigenvectors[:, -count:].float())
+
+
 def _directions(x: Tensor, count: int) -> Tensor:
     """(d, count): directions of largest variance of centred `x` (n, d), by subspace iteration (Halko et al., 2011)."""
     start = torch.randn(x.shape[1], count + SPARE, generator=torch.Generator().manual_seed(0))

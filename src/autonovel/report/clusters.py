@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Sequence
+import io
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageOps
 
 from autonovel.base.errors import InputError
+from autonovel.data.reading.decode import MOST_PIXELS, open_image
+from autonovel.data.reading.members import content_in, in_shard
+from autonovel.data.reading.problems import as_path
+from autonovel.runs.answers import ImageRecord
 from autonovel.runs.folder import Folder
 from autonovel.runs.geometry import typicality
-from autonovel.runs.thumbnails import Thumbnails
+from autonovel.runs.parts import Lazy
+from autonovel.runs.thumbnails import SIDE, Thumbnails
 
 Rows = npt.NDArray[np.int64]
 """Rows of predictions.csv."""
+
+MOST_KEPT = 100_000
 
 Order = Literal["typical", "doubtful", "odd", "file"]
 
@@ -60,10 +71,9 @@ class Shown:
         kind: "new", "known" or "not a class".
         named: whether a person or the labels gave the name; "new 3" otherwise.
         members: its images, ascending.
-        rows: the same, the most typical first.
-        typicality: (n,) of the same images.
-        probability: (n,) how sure the machine was of each.
         colour: as #rrggbb.
+        sure: how sure the machine was of every image of the run.
+        typical: how close to the middle of their clusters some images are.
     """
 
     number: int
@@ -71,20 +81,57 @@ class Shown:
     kind: str
     named: bool
     members: Rows
-    rows: Rows
-    typicality: npt.NDArray[np.float32]
-    probability: npt.NDArray[np.float32]
     colour: str
+    sure: npt.NDArray[np.float32]
+    typical: Callable[[Rows], npt.NDArray[np.float32]]
+
+    @property
+    def closeness(self) -> npt.NDArray[np.float32]:
+        """Of its members; kept where there are not millions."""
+        found: npt.NDArray[np.float32] | None = vars(self).get("kept")
+        if found is None:
+            found = self.typical(self.members)
+            if len(found) <= MOST_KEPT:
+                vars(self)["kept"] = found
+        return found
+
+    @property
+    def _order(self) -> npt.NDArray[np.int64]:
+        return np.argsort(-self.closeness, kind="stable")
+
+    @property
+    def rows(self) -> Rows:
+        """Its images, the most typical first."""
+        return self.members[self._order]
+
+    @property
+    def typicality(self) -> npt.NDArray[np.float32]:
+        """Of the same images."""
+        return self.closeness[self._order]
+
+    @property
+    def probability(self) -> npt.NDArray[np.float32]:
+        """How sure the machine was of each of them."""
+        return self.sure[self.rows]
 
     @property
     def size(self) -> int:
         """Number of images."""
-        return len(self.rows)
+        return len(self.members)
 
-    @property
+    @cached_property
     def confidence(self) -> float:
         """Mean probability of its images; 0 for an empty cluster."""
-        return float(self.probability.mean()) if self.size else 0.0
+        return float(self.sure[self.members].mean()) if self.size else 0.0
+
+    def most_typical(self, count: int) -> Rows:
+        """The first of its rows, without putting all in order."""
+        if count >= self.size:
+            return self.rows
+        close = self.closeness
+        least = -np.partition(-close, count - 1)[count - 1]
+        some = np.flatnonzero(close >= least)
+        return self.members[some[np.argsort(-close[some], kind="stable")][:count]]
 
     def ordered(self, by: Order, names: Sequence[str] = ()) -> Rows:
         """Its images in an order: by typicality, by doubt, the least typical first, or by the names of their files."""
@@ -93,6 +140,8 @@ class Shown:
         if by == "odd":
             return self.rows[::-1]
         if by == "file":
+            if isinstance(names, Lazy):  # shards come in the order of their names
+                return self.members
             return np.array(sorted(self.rows.tolist(), key=lambda row: names[row]), dtype=np.int64)
         return self.rows
 
@@ -104,47 +153,47 @@ def shown_clusters(run: Folder, before: Sequence[Shown] = ()) -> list[Shown]:
         run: a finished run.
         before: what was shown earlier; clusters that still have the same images need not be put in order again.
     """
-    features = run.features
     probability = np.asarray(run.machine.probability, dtype=np.float32)
+    if run.parts is None:
+        features = run.features
+
+        def typical(rows: Rows) -> npt.NDArray[np.float32]:
+            return typicality(features[rows], np.zeros(len(rows), dtype=np.int64))
+    else:
+        close = run.typicality
+
+        def typical(rows: Rows) -> npt.NDArray[np.float32]:
+            return close[rows]
+
     given = run.names
     earlier = {cluster.number: cluster for cluster in before}
     found = []
     for cluster in run.clusters:
+        shown = Shown(
+            number=cluster.number,
+            name=cluster.name,
+            kind=cluster.kind,
+            named=cluster.number in given or cluster.kind == "known",
+            members=cluster.members,
+            colour=colour(cluster.number),
+            sure=probability,
+            typical=typical,
+        )
         known = earlier.get(cluster.number)
         if known is not None and np.array_equal(known.members, cluster.members):
-            order, typical = known.rows, known.typicality
-        else:
-            order, typical = _by_typicality(features, cluster.members)
-        found.append(
-            Shown(
-                number=cluster.number,
-                name=cluster.name,
-                kind=cluster.kind,
-                named=cluster.number in given or cluster.kind == "known",
-                members=cluster.members,
-                rows=order,
-                typicality=typical,
-                probability=probability[order],
-                colour=colour(cluster.number),
-            )
-        )
+            vars(shown).update({name: value for name, value in vars(known).items() if name in ("kept", "confidence")})
+        found.append(shown)
     return found
 
 
-def shown_names(run: Folder) -> tuple[str, ...]:
+def shown_names(run: Folder) -> Sequence[str]:
     """What every unlabelled image is called: its path below the folder that was given, else its id."""
     # asked for once: each time the run looks whether the file has changed
     records, ids = run.images, run.machine.images
-    if not records:
+    if not records or run.parts is not None:
         return ids
     paths = (records[place].path for place in run.unlabelled.tolist())
     return tuple(path or image for path, image in zip(paths, ids, strict=True))
-
-
-def _by_typicality(features: npt.NDArray[np.floating], members: Rows) -> tuple[Rows, npt.NDArray[np.float32]]:
-    values = typicality(features[members], np.zeros(len(members), dtype=np.int64))
-    order = np.argsort(-values, kind="stable")
-    return members[order], values[order]
 
 
 @dataclass(frozen=True)
@@ -206,6 +255,9 @@ class Pictures:
         self.usable: npt.NDArray[np.bool_] = np.zeros(count, dtype=bool)
         if self._thumbnails is not None and len(self._place) == count:
             self.usable = np.isin(self._place, self._thumbnails.rows)
+        self._run, self._in_shards = run, has_pictures_in_shards(run)
+        if self._in_shards:
+            self.side, self.usable = SIDE, np.ones(count, dtype=bool)
 
     @property
     def _sheets(self) -> Thumbnails:
@@ -224,14 +276,52 @@ class Pictures:
 
     def many(self, rows: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
         """The pictures of unlabelled images; each contact sheet is opened once."""
+        if self._in_shards:
+            return [self.pixels(row) for row in rows]
         by_sheet = sorted(range(len(rows)), key=lambda at: self._sheets.place(self._place[rows[at]])[0])
         found = {at: self.pixels(rows[at]) for at in by_sheet}
         return [found[at] for at in range(len(rows))]
 
     def pixels_of(self, place: int) -> npt.NDArray[np.uint8]:
         """(side, side, 3) the picture of an image by its row in images.csv."""
+        if self._in_shards:
+            small = from_source(self._run.images[place], SIDE)
+            return np.full((SIDE, SIDE, 3), 255, np.uint8) if small is None else squared(small)
         return np.asarray(self._sheets.image(place).convert("RGB"))
 
     def has(self, place: int) -> bool:
         """Whether the image in this row of images.csv has a picture."""
-        return self._thumbnails is not None and self._thumbnails.has(place)
+        return self._in_shards or (self._thumbnails is not None and self._thumbnails.has(place))
+
+
+def has_pictures_in_shards(run: Folder) -> bool:
+    """Whether pictures come from the shards that the images of the run came from."""
+    return run.parts is not None and len(run.parts) > 0 and from_source(run.images[-1], SIDE) is not None
+
+
+def squared(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """The middle of an image as (side, side, 3) pixels."""
+    return np.asarray(ImageOps.fit(image, (SIDE, SIDE)))
+
+
+def from_source(record: ImageRecord, side: int) -> Image.Image | None:
+    """The image of a file or of a shard, with this side at most; None if it cannot be read."""
+    try:
+        if in_shard(record.source):
+            content = content_in(record.source, record.image)
+            file: Any = io.BytesIO(content) if content is not None else None
+        else:
+            path = as_path(record.source)
+            if not os.path.isfile(path):  # gone, or a device that would never end
+                return None
+            file = open(path, "rb")  # noqa: SIM115, closed below
+        if file is None:
+            return None
+        with file, open_image(file) as image:
+            image.draft("RGB", (side, side))
+            if image.width * image.height > MOST_PIXELS:
+                return None
+            image.thumbnail((side, side))
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except Exception:  # whatever is wrong with a stranger's file, there is none
+        return None

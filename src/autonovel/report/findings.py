@@ -13,6 +13,7 @@ import numpy.typing as npt
 from autonovel.base.errors import listed
 from autonovel.report.clusters import Shown
 from autonovel.runs.folder import Folder
+from autonovel.runs.headline import how_sampled
 from autonovel.runs.merging import Merging, read_merging
 
 Floats = npt.NDArray[np.float32]
@@ -33,6 +34,8 @@ TINY = 0.1
 COLLAPSED = 0.8
 EQUAL = 0.01
 UNSURE = 0.6
+AGREEING = 0.9
+"""Share of images to which two samples give one class; with less, the answers rest on which images were drawn."""
 ALIKE = 0.05
 """Two images nearer to each other than this share of the usual distance to the nearest image are near-duplicates."""
 
@@ -70,7 +73,7 @@ def _some(rows: npt.NDArray[np.int64], most: int = SAMPLE) -> npt.NDArray[np.int
 
 def labelled_groups(run: Folder) -> dict[str, npt.NDArray[np.int64]]:
     """Known class -> its rows among the labelled images."""
-    labels = [record.label for record in run.images if record.label is not None]
+    labels = [record.label for record in run.labelled]
     if not labels:
         return {}
     names, inverse = np.unique(np.array(labels, dtype=object).astype(str), return_inverse=True)
@@ -185,6 +188,9 @@ def find(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
                 f"{twins:,} of {seen:,} images looked at have a near-duplicate in their cluster; copies weigh double.",
             )
         )
+    if sampled := run.summary.get("sampled"):
+        said = how_sampled(run.summary["n_known"], sampled, len(run.machine.images))
+        found.append(Finding("warning" if sampled["agreement"] < AGREEING else "note", " ".join(said)))
     unlike = int(run.unlike.sum())
     if unlike:
         many, them = (f"{unlike:,} images resemble", "them") if unlike > 1 else ("One image resembles", "it")

@@ -181,7 +181,8 @@ def _known_pictures(run: Folder, pictures: Pictures, wanted: set[str]) -> dict[s
     features = run.labelled_features
     if features is None or not wanted:
         return {}
-    places = [place for place, record in enumerate(run.images) if record.label is not None]
+    large = run.parts is not None  # of which the labelled images come first
+    places = [place for place, r in enumerate(run.labelled if large else run.images) if r.label is not None]
     found = {}
     for name, rows in labelled_groups(run).items():
         some = [row for row in rows[:200].tolist() if pictures.has(places[row])] if name in wanted else []
@@ -203,11 +204,12 @@ def data_uri(pixels: npt.NDArray[np.uint8], quality: int = 75) -> str:
 
 def describe_map(run: Folder, clusters: Sequence[Shown], pictures: Pictures) -> dict[str, Any]:
     """The map for the script of the page: places and clusters of the images, and the pictures of some of them."""
-    rows = _sampled([cluster.rows for cluster in clusters], MOST_POINTS)
+    large = run.parts is not None
+    rows = run.mapped if large else _sampled([cluster.rows for cluster in clusters], MOST_POINTS)
     place_of = np.zeros(len(run.machine.images), dtype=np.uint16)
     for place, cluster in enumerate(clusters):
         place_of[cluster.rows] = place
-    places = unit_square(np.asarray(run.map[rows], dtype=np.float32))
+    places = unit_square(np.asarray(run.map if large else run.map[rows], dtype=np.float32))
     usable = np.flatnonzero(pictures.usable[rows])
     hovered = usable[
         np.linspace(0, len(usable) - 1, min(_affordable(pictures, MOST_HOVERED), len(usable))).astype(np.int64)

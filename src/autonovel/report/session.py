@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, get_type_hints
@@ -16,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import InputError
-from autonovel.data.reading.decode import MOST_PIXELS, open_image
-from autonovel.data.reading.problems import as_path
-from autonovel.report.clusters import Order, Shown, shown_clusters, shown_names
+from autonovel.report.clusters import Order, Shown, from_source, has_pictures_in_shards, shown_clusters, shown_names
 from autonovel.report.findings import centres, suggest
 from autonovel.runs.folder import Folder
 from autonovel.runs.likely import Likely, likely_names
@@ -28,6 +25,9 @@ from autonovel.settings.kinds import is_a
 
 MOST_NAMES = 20_000
 """Of larger clusters the page is sent the rows only, not the names of the files."""
+
+MOST_ROWS = 100_000
+"""Rows of a cluster that are sent; those first in the order that was asked for."""
 
 MOST_FOUND = 2_000
 MOST_POINTS = 100_000
@@ -72,19 +72,22 @@ class Session:
         return len(self.run.machine.images)
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> Sequence[str]:
         """What every unlabelled image is called on the page: its path below what was given, else its id."""
         return shown_names(self.run)
 
     @cached_property
     def _sources(self) -> npt.NDArray[np.int64]:
         """Rows of images.csv; empty where there is none."""
-        return self.run.unlabelled if self.run.images else np.zeros(0, dtype=np.int64)
+        listed = self.run.images and self.run.parts is None
+        return self.run.unlabelled if listed else np.zeros(0, dtype=np.int64)
 
     @cached_property
     def cells(self) -> npt.NDArray[np.int32]:
         """For every unlabelled image its cell on the contact sheets, counted through; -1 where it has none."""
         thumbnails = self.run.thumbnails
+        if self.run.parts is not None:
+            return np.zeros(0, dtype=np.int32)
         cells = np.full(self.count, -1, dtype=np.int32)
         if thumbnails is not None and len(self._sources):
             place = np.full(len(self.run.images), -1, dtype=np.int32)
@@ -100,10 +103,9 @@ class Session:
             edits = len(self.run.edits)
             if self._seen is None or self._seen.edits != edits:
                 clusters = shown_clusters(self.run, self._seen.clusters if self._seen is not None else ())
-                group = np.zeros(self.count, dtype=np.int32)
-                for cluster in clusters:
-                    group[cluster.rows] = cluster.number
-                likely = likely_names(self.run, {c.number: c.rows for c in clusters if c.number >= 0})
+                parts = self.run.parts is not None
+                likely = {} if parts else likely_names(self.run, {c.number: c.rows for c in clusters if c.number >= 0})
+                group = self.run.state.group.astype(np.int32, copy=False)
                 self._seen = _Snapshot(edits, clusters, group, likely)
             return self._seen
 
@@ -112,7 +114,6 @@ class Session:
         with self._lock:
             seen = self._now()
             done, undone = standing(self.run.edits)
-            thumbnails = self.run.thumbnails
             return {
                 "title": self.run.path.resolve().name,
                 "version": self.version,
@@ -124,19 +125,24 @@ class Session:
                 "kind": [self.run.kind_found(1), self.run.kind_found(2)],
                 "estimated": self.run.summary.get("n_new_estimated"),
                 "interval": self.run.summary.get("n_new_interval"),
-                "sheets": None
-                if thumbnails is None
-                else {
-                    "columns": thumbnails.columns,
-                    "cells": thumbnails.cells,
-                    "count": thumbnails.count,
-                    "side": thumbnails.side,
-                },
+                "sheets": self._sheets(),
                 "clusters": [self._card(c) | {"likely": seen.likely.get(c.number, [])} for c in seen.clusters],
             }
 
+    def _sheets(self) -> dict[str, int] | None:
+        """How contact sheets are laid out; of none, where each picture comes from its shard; None without pictures."""
+        thumbnails = self.run.thumbnails
+        if thumbnails is None:
+            return {"columns": 1, "cells": 1, "count": 0, "side": 64} if self._in_shards else None
+        names = ("columns", "cells", "count", "side")
+        return {name: getattr(thumbnails, name) for name in names}
+
+    @cached_property
+    def _in_shards(self) -> bool:
+        return has_pictures_in_shards(self.run)
+
     def _card(self, cluster: Shown) -> dict[str, Any]:
-        first = cluster.rows[:64]
+        first = cluster.most_typical(64)
         shown = (first if self.run.thumbnails is None else first[self.cells[first] >= 0]).tolist()
         return {
             "number": cluster.number,
@@ -146,12 +152,12 @@ class Session:
             "size": cluster.size,
             "confidence": round(cluster.confidence, 4),
             "colour": cluster.colour,
-            "typical": (shown or cluster.rows.tolist())[:8],
+            "typical": (shown or first.tolist())[:8],
         }
 
     def images_of(self, number: int, order: Order) -> dict[str, Any]:
         """The images of a cluster, in an order."""
-        return self._listed(self._cluster(number).ordered(order, self.names).tolist())
+        return self._listed(self._cluster(number).ordered(order, self.names)[:MOST_ROWS].tolist())
 
     def _cluster(self, number: int) -> Shown:
         for cluster in self._now().clusters:
@@ -186,17 +192,22 @@ class Session:
         rows = np.flatnonzero(self._unlike).tolist()
         return {"total": len(rows), **self._listed(rows[:MOST_FOUND])}
 
-    def _listed(self, rows: list[int]) -> dict[str, Any]:
+    def _listed(self, rows: list[int], names: list[str] | None = None) -> dict[str, Any]:
         probability = self.run.machine.probability
+        if self.run.parts is None and len(rows) <= MOST_NAMES:
+            names = [self.names[row] for row in rows]
         return {
             "rows": rows,
-            "names": [self.names[row] for row in rows] if len(rows) <= MOST_NAMES else None,
+            "names": names,
             "probabilities": np.round(probability[rows].astype(np.float64), 4).tolist(),
         }
 
     def search(self, text: str) -> dict[str, Any]:
         """The images whose name holds this text, whatever its case."""
         wanted = text.casefold()
+        if self.run.parts is not None:
+            total, places = self.run.parts.holding(text, MOST_FOUND) if wanted else (0, {})
+            return {"total": total, **self._listed(list(places), list(places.values()))}
         found = [row for row, name in enumerate(self.names) if wanted in name.casefold()] if wanted else []
         return {"total": len(found), **self._listed(found[:MOST_FOUND])}
 
@@ -240,6 +251,8 @@ class Session:
         """The images on the map, evenly taken where there are too many, and their places in the unit square."""
         with self._map_lock:  # its own: drawing the map takes seconds, and the person may go on meanwhile
             places = np.asarray(self.run.map, dtype=np.float32)
+        if self.run.parts is not None:
+            return self.run.mapped.astype(np.int32), unit_square(places)
         rows = np.arange(len(places), dtype=np.int32)
         if len(rows) > MOST_POINTS:
             rows = rows[np.linspace(0, len(rows) - 1, MOST_POINTS).astype(np.int64)]
@@ -261,13 +274,19 @@ class Session:
     def picture(self, row: int, side: int = SIDES[-1]) -> bytes:
         """An image up to this large, from its file if that is still there, else from its thumbnail."""
         self._check(row)
+        if self.run.parts is not None:
+            enough = next((known for known in SIDES if known >= side), SIDES[-1])
+            found = from_source(self.run.images[len(self.run.labelled) + row], enough)
+            if found is None:
+                raise KeyError(row)
+            return _as_jpeg(found)
         if not len(self._sources):
             raise KeyError(row)
         where = int(self._sources[row])
         enough = next((known for known in SIDES if known >= side), SIDES[-1])
-        large = _from_file(as_path(self.run.images[where].source), enough)
+        large = from_source(self.run.images[where], enough)
         if large is not None:
-            return large
+            return _as_jpeg(large)
         thumbnails = self.run.thumbnails
         if thumbnails is None or not thumbnails.has(where):
             raise KeyError(row)
@@ -287,7 +306,7 @@ class Session:
 
         buffer = io.StringIO()
         writer = csv.writer(buffer)
-        seen = self._now()
+        seen, parts = self._now(), self.run.parts is not None
         clusters = {cluster.number: cluster for cluster in seen.clusters}
         writer.writerow(("image", "path", "cluster", "name", "kind", "probability"))
         if number is not None:
@@ -296,7 +315,7 @@ class Session:
             cluster = clusters[int(seen.group[row])]
             if number not in (None, cluster.number):
                 continue
-            path = self.run.images[self._sources[row]].path if len(self._sources) else ""
+            path = self.run.images[self._sources[row]].path if len(self._sources) else name if parts else ""
             place = cluster.number if cluster.number >= 0 else ""
             sure = f"{self.run.machine.probability[row]:.4f}"
             writer.writerow((name, path, place, cluster.name, cluster.kind, sure))
@@ -314,23 +333,6 @@ def unit_square(places: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     low, high = places.min(axis=0), places.max(axis=0)
     scale = max(float((high - low).max()), 1e-9)
     return np.asarray((places - (low + high) / 2) / scale * 0.998 + 0.5, dtype=np.float32)
-
-
-def _from_file(source: str, side: int) -> bytes | None:
-    """The image of a file, encoded anew, so that nothing but pixels is ever sent; None if it cannot be read."""
-    from PIL import ImageOps
-
-    if not os.path.isfile(source):  # gone, or a device that would never end
-        return None
-    try:
-        with open(source, "rb") as file, open_image(file) as image:
-            image.draft("RGB", (side, side))
-            if image.width * image.height > MOST_PIXELS:
-                return None
-            image.thumbnail((side, side))
-            return _as_jpeg(ImageOps.exif_transpose(image).convert("RGB"))
-    except Exception:  # whatever is wrong with a stranger's file, the thumbnail is there
-        return None
 
 
 def _as_jpeg(image: Any) -> bytes:

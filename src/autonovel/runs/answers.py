@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,15 +69,15 @@ class MachineAnswers:
 
     known: tuple[str, ...]
     n_new: int
-    images: tuple[str, ...]
-    group: npt.NDArray[np.int64]
-    probability: npt.NDArray[np.float64]
+    images: Sequence[str]
+    group: npt.NDArray[Any]
+    probability: npt.NDArray[Any]
     names: dict[int, str] = field(default_factory=dict)
 
 
 def read_answers(run: RunFiles) -> MachineAnswers:
     """Read predictions.csv."""
-    classes = _known_classes(run)
+    classes = known_classes(run)
     images, clusters, names, probabilities, known = run.read_columns("predictions.csv", PREDICTION_FIELDS)
     is_known = np.array(known, dtype=object) == "1"
     try:
@@ -102,7 +102,8 @@ def read_answers(run: RunFiles) -> MachineAnswers:
     )
 
 
-def _known_classes(run: RunFiles) -> tuple[str, ...]:
+def known_classes(run: RunFiles) -> tuple[str, ...]:
+    """The names of the known classes."""
     try:
         return tuple(run.read_json("config.json")["run"]["data"]["class_names"])
     except (KeyError, TypeError) as error:

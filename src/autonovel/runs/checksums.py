@@ -42,7 +42,7 @@ def as_text(digests: Mapping[str, Collection[str]]) -> str:
 
 
 def files_of(folder: Path) -> list[str]:
-    """The files of a run that stay as they are: those in the folder and the contact sheets."""
-    found = [*folder.iterdir(), *(folder / "thumbnails").glob("*")]
+    """The files of a run that stay as they are: those in the folder and the contact sheets and parts."""
+    found = [*folder.iterdir(), *(folder / "thumbnails").glob("*"), *(folder / "predictions").glob("*")]
     names = (path.relative_to(folder).as_posix() for path in found if path.is_file() and not path.is_symlink())
     return sorted(name for name in names if name not in _CHANGING and not Path(name).name.startswith("."))

@@ -112,7 +112,8 @@ def outputs_of(run: Folder) -> Outputs:
         clusters = {part.output - n_known: None for part in parts if part.place == i and part.output >= n_known}
         classes.append(Class(name, kind, tuple(clusters)))
     middles, answered = _middles(run, parts, [rows for _, _, rows in pieces])
-    current = np.array([place.get(number, nothing) for number in state.group.tolist()], dtype=np.int64)
+    numbers, where = np.unique(state.group, return_inverse=True)
+    current = np.array([place.get(number, nothing) for number in numbers.tolist()], dtype=np.int64)[where]
     agreement = float((answered == current).mean()) if len(current) else 1.0
     return Outputs(tuple(classes), tuple(parts), middles, agreement)
 

@@ -6,7 +6,7 @@ docs/run-folder.md lists the files. This module puts together what the others of
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autonovel.base.errors import TrainingError, kind_found
-from autonovel.runs import answers, geometry, thumbnails
+from autonovel.runs import answers, geometry, parts, thumbnails
 from autonovel.runs.answers import Answer, ImageRecord, MachineAnswers
 from autonovel.runs.edits import States, edit
 from autonovel.runs.files import RunFiles, check_format, damaged, missing, no_run, unfinished
 from autonovel.runs.headline import headline
 from autonovel.runs.journal import JOURNAL, Entry, read_entries
 from autonovel.runs.merging import read_merging, still_to_merge
+from autonovel.runs.parts import Parts
 from autonovel.runs.state import Cluster, State, first_state
 from autonovel.runs.summary import read_summary
 from autonovel.runs.thumbnails import Thumbnails
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from autonovel.runs import weights
 
 T = TypeVar("T")
+
+MOST_MAPPED = 20_000
+"""Images of a large pile that are on the map, and among which neighbours are looked for."""
 
 
 class Folder(RunFiles, Verbs):
@@ -96,16 +100,37 @@ class Folder(RunFiles, Verbs):
     def machine(self) -> MachineAnswers:
         """What the machine answered, before any edit."""
         self._check_finished()
+        if self.parts is not None:
+            known, n_new = answers.known_classes(self), int(self.summary["n_new"])
+            return self._keep("machine", parts.FOLDER, lambda: self._parts.answers(known, n_new))
         return self._keep("machine", "predictions.csv", lambda: answers.read_answers(self))
 
     @property
-    def images(self) -> list[ImageRecord]:
+    def parts(self) -> Parts | None:
+        """The answers for a pile of shards, one Parquet file for each; None where predictions.csv holds them."""
+        return self._parts if self.has(parts.FOLDER) else None
+
+    @property
+    def _parts(self) -> Parts:
+        return self._keep("parts", parts.FOLDER, lambda: parts.Parts(self))
+
+    @property
+    def images(self) -> Sequence[ImageRecord]:
         """All images, labelled or not, in the order of the input."""
-        return self._keep("images", "images.csv", lambda: answers.read_images(self))
+        listed: list[ImageRecord] = self._keep("images", "images.csv", lambda: answers.read_images(self))
+        return listed if self.parts is None else self.parts.records(listed)
+
+    @property
+    def labelled(self) -> list[ImageRecord]:
+        """The labelled images."""
+        listed: list[ImageRecord] = self._keep("images", "images.csv", lambda: answers.read_images(self))
+        return [record for record in listed if record.label is not None]
 
     @property
     def unlabelled(self) -> npt.NDArray[np.int64]:
         """(n_unlabelled,) for each row of predictions.csv, its row in images.csv (and so in the thumbnails)."""
+        if self.parts is not None:
+            return np.arange(len(self.labelled), len(self.images))
         rows = self._keep(
             "unlabelled", "images.csv", lambda: np.flatnonzero([record.label is None for record in self.images])
         )
@@ -116,6 +141,8 @@ class Folder(RunFiles, Verbs):
     @property
     def unlike(self) -> npt.NDArray[np.bool_]:
         """(n_unlabelled,) which images are unlike anything seen."""
+        if self.parts is not None:
+            return self._keep("unlike", parts.FOLDER, lambda: self._parts.column("unlike", bool))
         return answers.read_unlike(self, self.machine)
 
     @property
@@ -170,13 +197,19 @@ class Folder(RunFiles, Verbs):
 
     @property
     def _states(self) -> States:
-        return self._keep("states", "predictions.csv", lambda: States(self.path, first_state(self.machine)))
+        return self._keep(
+            "states",
+            "predictions.csv" if self.parts is None else parts.FOLDER,
+            lambda: States(self.path, first_state(self.machine)),
+        )
 
     @property
-    def predictions(self) -> list[Answer]:
+    def predictions(self) -> Sequence[Answer]:
         """The answer for every unlabelled image, in the order of the input, with a person's edits."""
         machine, state = self.machine, self.state
-        shown = {c.number: _shown(c) for c in state.clusters}
+        if self.parts is not None:
+            return self.parts.predictions(state)
+        shown = {c.number: parts.shown_as(c) for c in state.clusters}
         groups, sure, unlike = state.group.tolist(), machine.probability.tolist(), self.unlike.tolist()
         return [
             Answer(image, *shown[group][:2], p, shown[group][2], far)
@@ -216,6 +249,8 @@ class Folder(RunFiles, Verbs):
     @property
     def typicality(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled,) how close each image is to the centre of its cluster; the closest has 1."""
+        if self.parts is not None:
+            return self._keep("typical", parts.FOLDER, lambda: self._parts.column("typical", np.float16))
         state = self.state
         if self._kept.get("typicality", (None,))[0] is not state:
             self._kept["typicality"] = (state, geometry.typicality(self.features, state.group))
@@ -224,18 +259,44 @@ class Folder(RunFiles, Verbs):
 
     def neighbours(self, row: int, k: int = 12) -> npt.NDArray[np.int64]:
         """The rows of predictions.csv whose features are nearest to this one's, the nearest first."""
-        return geometry.neighbours(self.features, row, k)
+        if self.parts is None:
+            return geometry.neighbours(self.features, row, k)
+        # among those on the map, and without looking whether a file of gigabytes has changed
+        others = self.mapped[self.mapped != row]
+        features = np.load(self._no_link("features.npy"), mmap_mode="r")
+        rows = np.concatenate([features[row][None], self._sample[self.mapped != row]])
+        near: npt.NDArray[np.int64] = others[geometry.neighbours(rows, 0, k) - 1]
+        return near
+
+    @property
+    def mapped(self) -> npt.NDArray[np.int64]:
+        """The rows of predictions.csv that are on the map: all, or an even share of very many."""
+        n = len(self.machine.images)
+        return (
+            np.arange(n)
+            if self.parts is None or n <= MOST_MAPPED
+            else np.linspace(0, n - 1, MOST_MAPPED).astype(np.int64)
+        )
+
+    @property
+    def _sample(self) -> npt.NDArray[Any]:
+        """The features of the images on the map."""
+        if self.parts is None:
+            return self.features
+        # read, not mapped: each row would keep a page of memory
+        return self._keep("sample", "features.npy", lambda: read_rows(self._no_link("features.npy"), self.mapped))
 
     @property
     def map(self) -> npt.NDArray[np.float32]:
         """(n_unlabelled, 2) a map on which similar images lie together; made once and kept in map.npy."""
         kept = self._array("map.npy")
         if kept is None:
-            places = geometry.draw_map(self.features)
+            places = geometry.draw_map(self._sample)
             with suppress(TrainingError):  # a folder that cannot be written can still be looked at
                 self.write_array("map.npy", places)
             return places
-        self._check_rows("map.npy", len(kept))
+        if len(kept) != len(self.mapped):
+            self._check_rows("map.npy", len(kept))
         return kept
 
     def edit(self, verb: Edit, *, after: int | None = None) -> Self:
@@ -287,11 +348,15 @@ class Folder(RunFiles, Verbs):
         return weights.read_metadata(self, name)
 
 
-def _shown(cluster: Cluster) -> tuple[int | None, str, bool]:
-    """Cluster, name and known of the predictions of its members."""
-    if cluster.kind == "known":
-        return None, cluster.name, True
-    return cluster.number, cluster.name if cluster.kind == "new" else cluster.kind, False
+def read_rows(path: os.PathLike[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Some rows of a .npy file."""
+    mapped = np.load(path, mmap_mode="r")
+    found, size = np.empty((len(rows), mapped.shape[1]), mapped.dtype), mapped.strides[0]
+    with open(path, "rb", buffering=0) as file:
+        for place, row in enumerate(rows.tolist()):
+            file.seek(mapped.offset + row * size)
+            found[place] = np.frombuffer(file.read(size), mapped.dtype)
+    return found
 
 
 def load(path: str | os.PathLike[str]) -> Folder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autonovel.base.errors import kind_found
 
@@ -33,3 +33,22 @@ def headline(run: Folder) -> str:
 
 def _images(count: int) -> str:
     return f"{count:,} {'image' if count == 1 else 'images'}"
+
+
+def how_sampled(n_known: int, facts: dict[str, Any], images: int) -> list[str]:
+    """How a pile was looked at that was too large to be looked at as a whole, in sentences."""
+    said = (
+        f"Classes were learned from {facts['rows']:,} of the {images:,} images; what a second sample teaches gives the same "
+        f"class to {facts['agreement']:.1%}"
+    )
+    numbers = facts["numbers"]
+    if len(set(numbers)) > 1:
+        said += f", and counts {numbers[1]} {kind_found(n_known)} in place of {numbers[0]}"
+    found = [said + "."]
+    if facts["rare"]:
+        several = "1 class" if facts["rare"] == 1 else f"{facts['rare']} classes"
+        lie = "lies" if facts["rare"] == 1 else "lie"
+        found.append(
+            f"Among {facts['strangers']:,} images that fit none of these {lie} {several} too rare for a sample."
+        )
+    return found

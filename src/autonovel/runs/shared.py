@@ -46,7 +46,7 @@ class SharedFolder(Folder):
         return self._world.from_first(lambda: self._own.machine)
 
     @property
-    def images(self) -> list[ImageRecord]:
+    def images(self) -> Sequence[ImageRecord]:
         """All images of the run."""
         return self._world.from_first(lambda: self._own.images)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -97,12 +98,18 @@ class State:
         known = sorted((n for n in members if n < 0), reverse=True)
         return numbered + [Cluster(n, self.called(n), "known", members[n]) for n in known]
 
-    @property
+    @cached_property
     def members(self) -> dict[int, npt.NDArray[np.int64]]:
         """The rows of every group that has any."""
-        order = np.argsort(self.group, kind="stable")
-        numbers, starts = np.unique(self.group[order], return_index=True)
-        return dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
+        found: dict[int, list[npt.NDArray[np.int64]]] = {}
+        for start in range(0, len(self.group), 2**20):  # of ten million at once, order alone would take 160 MB
+            group = self.group[start : start + 2**20]
+            order = np.argsort(group, kind="stable")
+            numbers, starts = np.unique(group[order], return_index=True)
+            rows = (order + start).astype(self.group.dtype)
+            for number, some in zip(numbers.tolist(), np.split(rows, starts[1:]), strict=True):
+                found.setdefault(number, []).append(some)
+        return {number: np.concatenate(found.pop(number)) for number in sorted(found)}
 
     @property
     def _new(self) -> list[int]:

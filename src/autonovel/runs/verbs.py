@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R", bound="Folder")
 
+MOST_REGROUPED = 100_000
+"""Images that are grouped anew as a whole, which takes the square of them."""
+
 FLAG = {"typed": "as a flag"}
 """Of a field that is typed with its name on the command line; others are typed at their place, one of many words last."""
 
@@ -185,7 +188,10 @@ class Move(Edit):
         if not self.images:
             raise InputError("There are no images to move; give their ids or rows.")
         named = any(isinstance(image, str) for image in self.images)
-        row_of = {image: row for row, image in enumerate(ids)} if named else {}
+        if named and run.parts is not None:
+            row_of = run.parts.places_of(image for image in self.images if isinstance(image, str))
+        else:
+            row_of = {image: row for row, image in enumerate(ids)} if named else {}
         rows = sorted({_row(image, row_of, ids) for image in self.images})
         if to is None or (to == "new" and to not in state.known and to not in map(state.called, state.marks)):
             return {"do": "move", "rows": rows, "cluster": state.next_number, "new": True}
@@ -256,7 +262,7 @@ class Dissolve(Edit):
         from autonovel.runs.geometry import nearest_middles
 
         number = cluster_of(state, self.cluster)
-        members = state.members
+        members = dict(state.members)
         rows = members.pop(number, np.zeros(0, dtype=np.int64))
         classes = [n for n in members if n < 0 or state.marks[n].kind != "not a class"]
         if not classes:
@@ -302,6 +308,11 @@ class Regroup(Edit):
         new = [number for number, mark in state.marks.items() if mark.kind == "new"]
         rows = np.flatnonzero(np.isin(state.group, new))
         parts = count_of(self.n_new, "clusters", 1, len(rows), f"there are {len(rows)} images in new classes")
+        if len(rows) > MOST_REGROUPED:
+            raise InputError(
+                f"{len(rows):,} images are too many to be sorted again in place; run discover again with "
+                f"{option('n_new', parts)}, which needs the features alone."
+            )
         before = state.group[rows]
         part_of = with_moved(before, group_anew(run, rows, parts), state.moved[rows])
         kept = same_clusters(before, part_of)
@@ -444,13 +455,13 @@ def _row(image: str | int, row_of: dict[str, int], ids: Sequence[str]) -> int:
     if isinstance(image, str):
         if image in row_of:
             return row_of[image]
-        called = [other for other in ids if other.endswith(f"/{image}")]
+        called = {other: row for row, other in enumerate(ids) if other.endswith(f"/{image}")}
         if not called:
             raise InputError(f"There is no unlabelled image {image!r} in this run; predictions.csv lists them.")
         if len(called) > 1:
-            several = ", ".join(map(repr, called[:4])) + (", ..." if len(called) > 4 else "")
+            several = ", ".join(map(repr, [*called][:4])) + (", ..." if len(called) > 4 else "")
             raise InputError(f"{len(called)} images are called {image!r}; say which: {several}.")
-        return row_of[called[0]]
+        return next(iter(called.values()))
     row = _whole(image, "The row of an image")
     if not 0 <= row < count:
         raise InputError(f"There is no row {row}; this run has rows 0 to {count - 1}.")

@@ -58,7 +58,9 @@ export function clusterView(place, go, number) {
     facts.textContent = `${count(one.size, "image")} · ${percent(one.confidence)} sure on average · ${kind}`;
     try {
       const images = await getJSON(`/api/clusters/${number}?order=${order}`);
-      if (mine === asked) grid.show(images);
+      if (mine !== asked) return;
+      grid.show(images);
+      if (images.rows.length < one.size) facts.textContent += ` · the first ${images.rows.length.toLocaleString("en")} are shown`;
     } catch (error) {
       notice(error.message, { failed: true });
     }

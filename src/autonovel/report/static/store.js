@@ -98,7 +98,7 @@ export function thumb(row, name = "") {
   if (!store.run.sheets) return h("span", { class: "thumb" }, name);
   const box = h("span", { class: "thumb" });
   const { columns, cells: perSheet, count, side } = store.run.sheets;
-  if (cells[row] < 0) {
+  if (!(cells[row] >= 0)) {
     box.style.backgroundImage = `url("${picture(row, 256)}")`;
     box.style.backgroundSize = "contain";
     return box;

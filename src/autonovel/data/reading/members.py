@@ -1,0 +1,61 @@
+"""The content of one image of a shard, found again by its id: for a person who looks at a result."""
+
+from __future__ import annotations
+
+import tarfile
+from functools import lru_cache
+from typing import Any
+
+from autonovel.data.reading.problems import as_path, printable
+
+SHARDS = (".tar", ".parquet", ".pq")
+
+
+def in_shard(source: str) -> bool:
+    """Whether the source of an image is a shard, not a file of its own."""
+    return source.lower().endswith(SHARDS)
+
+
+def content_in(source: str, image: str) -> bytes | None:
+    """The bytes of an image of this shard; None where they cannot be had."""
+    place = image.removeprefix(f"{source}/")
+    try:
+        if not source.lower().endswith(".tar"):
+            return _cell(source, int(place))
+        offset, size = _members(source)[place]
+        with _opened(source) as file:
+            file.seek(offset)
+            content: bytes = file.read(size)
+        return content
+    except Exception:  # a stranger's file, or a store: whatever is wrong, there is no picture
+        return None
+
+
+def _opened(source: str) -> Any:
+    if "://" in source:
+        import fsspec
+
+        return fsspec.open(source).open()
+    return open(as_path(source), "rb")
+
+
+@lru_cache(maxsize=64)
+def _members(source: str) -> dict[str, tuple[int, int]]:
+    """Where the content of each member of a tar is, and how long."""
+    with _opened(source) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        return {printable(member.name): (member.offset_data, member.size) for member in tar if member.isfile()}
+
+
+def _cell(source: str, row: int) -> bytes | None:
+    from pyarrow import parquet
+
+    with _opened(source) as file:
+        table = parquet.ParquetFile(file)
+        for group in range(table.metadata.num_row_groups):
+            n = table.metadata.row_group(group).num_rows
+            if row < n:
+                found = table.read_row_group(group).slice(row, 1).to_pylist()[0].values()
+                cells = (value.get("bytes") if isinstance(value, dict) else value for value in found)
+                return next((value for value in cells if isinstance(value, bytes)), None)
+            row -= n
+    return None
