@@ -133,7 +133,7 @@ def test_what_a_person_does_with_it(large: tuple[an.Run, np.ndarray, Path], tmp_
     assert [a.name for a in again] == [a.name for a in run.predictions]
     run.export(tmp_path / "labels.csv", format="csv")
     with (tmp_path / "labels.csv").open() as file:
-        assert [row["class"] for row in csv.DictReader(file)] == [a.name for a in run.predictions]
+        assert [row["name"] for row in csv.DictReader(file)] == [a.name for a in run.predictions]
     run.undo()
     command = [sys.executable, "-m", "autonovel", "show", str(run.path), "--json"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60)
