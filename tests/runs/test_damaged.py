@@ -1,6 +1,7 @@
 """A run folder of which a file is cut off, gone, or of another run: every reader says which one in a sentence."""
 
 import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -127,3 +128,10 @@ def test_a_config_that_names_no_classes_is_named(whole: Path, tmp_path: Path, sa
     said_of_it = refusals(whole, tmp_path, "config.json", content)
     assert said_of_it
     assert all("config.json is damaged" in sentence for sentence in said_of_it), said_of_it
+
+
+def test_versions_that_are_none_are_named(whole: Path, tmp_path: Path) -> None:
+    forged = json.loads((whole / "config.json").read_text()) | {"versions": ["torch"]}
+    said = refusals(whole, tmp_path, "config.json", json.dumps(forged).encode())
+    assert said
+    assert all("config.json is damaged" in sentence for sentence in said), said

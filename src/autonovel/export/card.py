@@ -121,7 +121,8 @@ def _use(exported: Exported, file: str) -> str:
         "normalisation are inside. `probabilities` are over all classes in the order of `classes.json`; `probabilities_new` "
         "hold if an image can only be of a new class; `features` are the vectors behind them; `unlike` says which images are "
         f"unlike anything that the run has seen. The answer is the class with the largest of `{answer}`, because {why}. So "
-        "answers `autonovel predict` for images that took no part in the run."
+        "answers `autonovel predict` for images that took no part in the run; only of a batch in which many images belong to "
+        "none of the classes does it lower the probabilities, which no image alone can tell."
     )
 
 

@@ -84,7 +84,10 @@ class Folder(RunFiles, Verbs):
     @property
     def config(self) -> dict[str, Any]:
         """What identifies this run: the recipe, the data, the seed, the versions it was made with."""
-        return self.read_json("config.json")
+        config = self.read_json("config.json")
+        if not isinstance(config.get("versions", {}), dict):
+            raise damaged(self, "config.json", "its versions are no table")
+        return config
 
     @property
     def summary(self) -> dict[str, Any]:
