@@ -6,7 +6,6 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,6 +201,8 @@ def load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
     Reading a benchmark takes a third of the time that importing torch does, most of it outside of Python. What is wrong with
     images or folders is mostly known after a moment: that moment is waited for, so that nobody waits for torch to hear it.
     """
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, for --help
+
     import autonovel.data.benchmarks.splits  # noqa: F401  (not in the thread: two imports that need each other could meet)
 
     with ThreadPoolExecutor(1) as thread, _without_garbage():

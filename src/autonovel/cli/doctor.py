@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -57,6 +55,8 @@ def _bytes_in(folder: Path) -> int:
 
 def examine() -> Iterator[str]:
     """Findings, one line each; the last says whether training works."""
+    import platform
+
     import torch
 
     import autonovel
@@ -83,6 +83,8 @@ def examine() -> Iterator[str]:
 
 def _small_training() -> str:
     """Discovery in noise, from the first stage to the last."""
+    import tempfile
+
     import numpy as np
 
     from autonovel.api.discover import discover

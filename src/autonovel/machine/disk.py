@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -33,6 +31,8 @@ def whole(target: Path, *, lasting: bool = True) -> Iterator[Path]:
     """
     name = target.name
     if len(os.fsencode(name)) > _LONGEST:
+        import hashlib
+
         name = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
     part = target.with_name(f".{name}.{_machine()}-{os.getpid()}.part")
     if lasting:
@@ -65,7 +65,8 @@ def remove_cut_off(folder: Path) -> None:
 @lru_cache(1)
 def _machine() -> str:
     """Tells machines apart that share a disk."""
-    import socket  # slow to import, for --help
+    import hashlib  # slow to import, for --help
+    import socket
 
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
 
@@ -112,6 +113,8 @@ def why_not_writable(folder: Path) -> str:
 
     Rights alone do not say: a file system may be read-only or full, a name too long.
     """
+    import tempfile  # slow to import, for --help
+
     try:
         folder.exists()  # fails for a name that the system does not take
         with tempfile.TemporaryDirectory(prefix=".", dir=nearest_there_is(folder)):
