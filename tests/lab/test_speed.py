@@ -89,6 +89,7 @@ def test_a_plain_view_is_a_shift_or_its_mirror_image() -> None:
 SMALLEST = ["--quick", "--backbone", "small", "--width", 4, "--images", 64, "--rounds", 1, "--workers", 0]
 
 
+@pytest.mark.long
 def test_the_two_sides_are_compared(script: Script, tmp_path: Path) -> None:
     done = script("speed.py", *SMALLEST, "--stages", "joint", "--json", tmp_path / "out.json")
     assert done.returncode == 0, done.stderr

@@ -38,6 +38,7 @@ def test_a_measurement_is_a_line(
     assert all(names | {"load", "hardware", "commit"} <= row.keys() for row in rows)
 
 
+@pytest.mark.long
 def test_processes_that_fail_end_the_measurement(script: Script) -> None:
     done = script("timing.py", "epochs", "--stages", "joint", "--processes", 2, "--device", "cuda:99")
     assert done.returncode == 1

@@ -77,6 +77,7 @@ def test_pictures_are_drawn_of_what_there_is(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ablation.png", "figure-k.png"]
 
 
+@pytest.mark.long
 def test_figures_are_drawn_of_any_run(tmp_path):
     classes = np.tile(np.arange(4), 12)
     images = ImageSet.from_arrays(class_images(classes, 16, n_classes=4), np.where(classes < 2, classes, -1))
