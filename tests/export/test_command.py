@@ -58,7 +58,10 @@ def test_images_are_sorted_without_torch(run: Run, tmp_path: Path) -> None:
         "import sys; from autonovel.cli.main import main\n"
         f"main(['export', {str(run.path)!r}, '--to', {str(tmp_path / 'out')!r}])\n"
         f"main(['export', {str(run.path)!r}, '--to', {str(tmp_path / 'tasks')!r}, '--format', 'label-studio'])\n"
+        f"main(['export', {str(run.path)!r}, '--to', {str(tmp_path / 'set')!r}, '--format', 'imagefolder'])\n"
         "print('torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert result.stdout.splitlines() == [str(tmp_path / "out"), str(tmp_path / "tasks"), "False"], result.stderr
+    assert result.stdout.splitlines() == [*(str(tmp_path / name) for name in ("out", "tasks", "set")), "False"], (
+        result.stderr
+    )

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from PIL import Image
+from pycocotools.coco import COCO
 
 from autonovel.api.run import Run, load
 from autonovel.base.errors import AutonovelWarning, InputError
@@ -37,6 +38,12 @@ def test_coco(run: Run, tmp_path: Path) -> None:
         assert (image["width"], image["height"]) == Image.open(image["source"]).size
         assert sources[image["file_name"]] == image["source"]
     assert {categories[note["category_id"]]["name"] for note in coco["annotations"]} == FOUND
+    read = COCO(file)
+    [heron] = read.getCatIds(catNms="grey heron")
+    of_class = {image["file_name"] for image in read.loadImgs(read.getImgIds(catIds=[heron]))}
+    paths = {record.image: record.path for record in run.images}
+    assert of_class == {paths[p.image] for p in run.predictions if p.name == "grey heron"}
+    assert len(read.getAnnIds(catIds=[heron])) == len(of_class) > 0
 
 
 def test_coco_of_all_images_without_files(run: Run, tmp_path: Path) -> None:

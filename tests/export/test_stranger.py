@@ -109,7 +109,7 @@ def test_names_are_the_bytes_they_are(own: Run, tmp_path: Path) -> None:
     for row in rows:
         assert Path(as_path(records[row].source)).read_bytes() in found
     assert len(list(out.glob("*/*"))) == len(own.unlabelled)
-    for format in ("csv", "coco", "cvat", "fiftyone", "label-studio"):
+    for format in ("csv", "coco", "cvat", "fiftyone", "imagefolder", "label-studio", "yolo"):
         export(load(own.path), tmp_path / format, format=format)
 
 

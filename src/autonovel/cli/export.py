@@ -29,8 +29,8 @@ class Export(Verb):
     to: Path
     """The folder to write; a table may be named as a file; with --format hub the repository, as in me/birds."""
     format: Format = "folders"
-    """folders sorts the images; csv, spreadsheet, parquet, coco, cvat, fiftyone and label-studio list them with classes;
-    safetensors, onnx and torch write the network, and hub uploads it."""
+    """folders sorts the images, imagefolder and yolo for training; csv, spreadsheet, parquet, coco, cvat, fiftyone and
+    label-studio list them with classes; safetensors, onnx and torch write the network, and hub uploads it."""
     how: How = "copy"
     """How images get into sorted folders; link makes symbolic links."""
     overwrite: bool = False

@@ -130,7 +130,7 @@ def _classes(run: Run, outputs: Outputs) -> str:
     counts = Counter((p.known, p.name) for p in run.predictions)
     lines = ["| place | class | kind | unlabelled images in it |", "|---:|---|---|---:|"]
     for place, c in enumerate(outputs.classes):
-        lines.append(f"| {place} | {_plain(c.name)} | {c.kind} | {counts[c.kind == 'known', c.name]} |")
+        lines.append(f"| {place} | {plain(c.name)} | {c.kind} | {counts[c.kind == 'known', c.name]} |")
     return "\n".join(lines)
 
 
@@ -146,10 +146,10 @@ def _training(run: Run) -> str:
         f"- {labelled} labelled images of {summary.get('n_known', '?')} known classes and "
         f"{images.get('unlabelled', '?')} unlabelled images",
         f"- the number of {run.kind_found()} was {number}",
-        f"- recipe {_plain(summary.get('recipe', '?'))}, preset {_plain(summary.get('preset', '?'))}, "
+        f"- recipe {plain(summary.get('recipe', '?'))}, preset {plain(summary.get('preset', '?'))}, "
         f"seed {summary.get('seed', '?')}{f', {networks} networks that answer as one' if networks > 1 else ''}",
-        f"- trained on {_plain(summary.get('device', '?'))}{_took(summary)}",
-        f"- made with {', '.join(f'{_plain(k)} {_plain(v)}' for k, v in config.get('versions', {}).items()) or '?'}",
+        f"- trained on {plain(summary.get('device', '?'))}{_took(summary)}",
+        f"- made with {', '.join(f'{plain(k)} {plain(v)}' for k, v in config.get('versions', {}).items()) or '?'}",
     ]
     return "\n".join(lines)
 
@@ -189,11 +189,11 @@ def _limits(run: Run, exported: Exported) -> str:
         )
     if outputs.silent:
         lines.append(
-            f"- These classes were made by hand and get no probability: {', '.join(map(_plain, outputs.silent))}."
+            f"- These classes were made by hand and get no probability: {', '.join(map(plain, outputs.silent))}."
         )
     return "\n".join(lines)
 
 
-def _plain(text: object) -> str:
+def plain(text: object) -> str:
     """Text that no Markdown reader takes for markup."""
     return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))

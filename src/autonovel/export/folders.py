@@ -1,4 +1,4 @@
-"""One folder of images per class: everything is checked first, then written down in files.csv, then done."""
+"""Images in folders, one per class or otherwise: all is checked first, then written down in files.csv, then done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import filecmp
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,14 +65,47 @@ class Listed(NamedTuple):
     image: str
 
 
+class Wish(NamedTuple):
+    """Where an image is to be: a folder below the target, with ``/`` between its parts, and a name that may be taken there."""
+
+    item: Item
+    folder: str
+    name: str
+
+
+Layout = Callable[[Sequence[Item], Sequence[str]], Iterable[Wish]]
+"""Says where images go, from the images and the names that are taken in the target; an image may have several places."""
+
+
 def write_folders(run: Run, to: Path, options: Options) -> Path:
-    """Write the folders, ``files.csv`` (which file came from where) and, where there are any, ``problems.csv``."""
+    """Write one folder per class."""
+    place_images(run, to, options, by_class)
+    return to
+
+
+def by_class(items: Sequence[Item], taken: Sequence[str]) -> list[Wish]:
+    """One folder per class; files keep their names."""
+    folders = Namer(taken)
+    folder_of = {key: folders.give(safe_name(key[1])) for key in dict.fromkeys((i.kind, i.name) for i in items)}
+    return [Wish(item, folder_of[item.kind, item.name], _own_name(item)) for item in items]
+
+
+def _own_name(item: Item) -> str:
+    return printable(item.file.name) if item.source else shortened(safe_name(item.image), 100) + ".png"
+
+
+def place_images(run: Run, to: Path, options: Options, layout: Layout) -> list[Placed]:
+    """Put the images in folders, with ``files.csv`` (which file came from where) and, where there are any, ``problems.csv``.
+
+    Returns:
+        What is in its place.
+    """
     check_folder(run, to, options)
     items = items_of(run, all=options.all)
     sources = {os.path.abspath(item.file) for item in items if item.source}  # some may lie in the target
     spare = {line: os.path.abspath(to / line.file) not in sources and _is_spare(to, line) for line in _listed(to)}
     old, kept = [line for line in spare if spare[line]], [line for line in spare if not spare[line]]
-    plan, problems = _plan(run, items, to, {line.file for line in old}, options.how)
+    plan, problems = _plan(run, items, layout, to, {line.file for line in old}, options.how)
     problems = _explained(problems, kept)
     _check(plan, problems, to, options)
     to.mkdir(parents=True, exist_ok=True)
@@ -80,27 +113,30 @@ def write_folders(run: Run, to: Path, options: Options) -> Path:
     files = RunFiles(to)
     # before the first file is touched: whatever happens then, this says what came from where
     files.write_rows(LIST, LIST_FIELDS, [*kept, *((p.file, p.item.source, p.item.image) for p in plan)])
-    problems += _place(run, plan, to, options)
+    failed = _place(run, plan, to, options)
+    problems += failed.values()
     if problems:
         files.write_rows(PROBLEMS, PROBLEM_FIELDS, problems)
         warnings.warn(
-            f"{len(problems):,} of {len(plan) + len(problems):,} images could not be placed; see {to / PROBLEMS}.",
+            f"{len(problems):,} of {len(items):,} images could not be placed; see {to / PROBLEMS}.",
             AutonovelWarning,
         )
     else:
         files.remove(PROBLEMS)
     tell(sum(not placed.item.source for placed in plan))
-    return to
+    return [placed for placed in plan if placed.file not in failed]
 
 
-def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str], how: str) -> tuple[list[Placed], list[Unplaceable]]:
+def _plan(
+    run: Run, items: Sequence[Item], layout: Layout, to: Path, old: set[str], how: str
+) -> tuple[list[Placed], list[Unplaceable]]:
     """Where every image goes."""
     files = [entry.name for entry in to.iterdir() if not entry.is_dir()] if to.is_dir() else []
-    folders = Namer([LIST, PROBLEMS, *files])
-    folder_of = {key: folders.give(safe_name(key[1])) for key in dict.fromkeys((i.kind, i.name) for i in items)}
-    namers = {folder: Namer(_names_in(to / folder, folder, old)) for folder in folder_of.values()}
+    wishes = list(layout(items, [LIST, PROBLEMS, *files]))
+    folders = dict.fromkeys(wish.folder for wish in wishes)
+    namers = {folder: Namer(_names_in(to / folder, folder, old)) for folder in folders}
     plan, problems = [], []
-    for item in items:
+    for item, folder, name in wishes:
         size = _size(item)
         if item.source and size is None:
             problems.append(Unplaceable(item.image, item.source, "the file is missing or cannot be read"))
@@ -109,8 +145,6 @@ def _plan(run: Run, items: Sequence[Item], to: Path, old: set[str], how: str) ->
         elif not item.source and not has_picture(run, item.row):
             problems.append(Unplaceable(item.image, "", "it came from no file, and the run has no thumbnail of it"))
         else:
-            folder = folder_of[item.kind, item.name]
-            name = printable(item.file.name) if item.source else shortened(safe_name(item.image), 100) + ".png"
             plan.append(Placed(f"{folder}/{namers[folder].give(name)}", item, size or 0))
     return plan, problems
 
@@ -234,11 +268,11 @@ def _check_move(sources: Sequence[Path], options: Options) -> None:
         )
 
 
-def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list[Unplaceable]:
+def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> dict[str, Unplaceable]:
     """Put the files in their places; those that cannot be are given back."""
-    problems = []
+    problems = {}
     for folder in dict.fromkeys(os.path.dirname(placed.file) for placed in plan):
-        (to / folder).mkdir(exist_ok=True)
+        (to / folder).mkdir(parents=True, exist_ok=True)
         remove_cut_off(to / folder)
     for placed in sorted(plan, key=lambda placed: sheet_of(run, placed.item)):
         target, item = to / placed.file, placed.item
@@ -250,7 +284,7 @@ def _place(run: Run, plan: Sequence[Placed], to: Path, options: Options) -> list
         except OSError as error:
             if is_full(error):
                 raise
-            problems.append(Unplaceable(item.image, item.source, error.strerror or str(error)))
+            problems[placed.file] = Unplaceable(item.image, item.source, error.strerror or str(error))
     return problems
 
 
@@ -263,14 +297,14 @@ def _listed(to: Path) -> Iterator[Listed]:
         if next(rows, None) != list(LIST_FIELDS):
             raise InputError(f"{to / LIST} is not the list of an export; choose another folder with {option('to')}.")
         for row in rows:
-            # only what lies directly in a folder below the target was written by an export
+            # only what lies one or two folders below the target was written by an export
             if len(row) == 3 and _is_below(row[0]) and os.path.lexists(to / row[0]):
                 yield Listed(*row)
 
 
 def _is_below(file: str) -> bool:
     parts = Path(file).parts
-    return len(parts) == 2 and ".." not in parts and not Path(file).is_absolute()
+    return len(parts) in (2, 3) and ".." not in parts and not Path(file).is_absolute()
 
 
 def _remove(to: Path, old: Sequence[Listed]) -> None:

@@ -39,6 +39,10 @@ class Format(NamedTuple):
 
 FORMATS = {
     "folders": Format("folders.write_folders", "one folder of images per class"),
+    "imagefolder": Format(
+        "training_folders.write_imagefolder", "images with metadata.jsonl, as the datasets of Hugging Face read them"
+    ),
+    "yolo": Format("training_folders.write_yolo", "train and val, each with one folder per class, for YOLO classification"),
     "csv": Format("tables.write_csv", "a table with one line per image", ".csv"),
     "spreadsheet": Format("tables.write_spreadsheet", "the same table, without a cell that would be a formula", ".csv"),
     "parquet": Format("tables.write_parquet", "the same table as Parquet", ".parquet"),
@@ -103,7 +107,7 @@ def export(
         raise unknown("format", format, FORMATS)
     if how not in HOW:
         raise unknown("way to place files", how, HOW)
-    if how != "copy" and format != "folders":
+    if how != "copy" and format not in ("folders", "imagefolder", "yolo"):
         raise InputError(f"{option('how', how)} is for sorted folders; leave it out with {option('format', format)}.")
     target = Path(to)
     _check_suffix(target, format)
