@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from PIL import Image
 from sklearn.base import clone, is_clusterer
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 import autonovel as an
@@ -81,6 +84,52 @@ def test_parameters_can_be_read_set_and_cloned() -> None:
     assert "AutoNovel(n_new=7" in repr(model)
     with pytest.raises(ValueError, match="Invalid parameter 'colour'"):
         model.set_params(colour=1)
+
+
+class HalfLabelled(an.AutoNovel):
+    """The estimator, given scikit-learn's labels for every second row: with a label for each nothing is left to discover."""
+
+    def fit(self, X: object, y: object = None) -> an.AutoNovel:
+        if y is not None:
+            y = np.array(y)
+            y[::2] = "" if y.dtype.kind in "OU" else -1
+        return super().fit(X, y)
+
+
+NOT_AS_SCIKIT_LEARN = {
+    "check_dtype_object": "What is no number is refused by an InputError, which is a ValueError and not a TypeError.",
+    "check_fit2d_1sample": "One row is refused in words of ours.",
+}
+
+
+@parametrize_with_checks(
+    [HalfLabelled(n_new=2, pile="new", device="cpu")],
+    expected_failed_checks=lambda _: NOT_AS_SCIKIT_LEARN,
+    xfail_strict=True,
+)
+def test_the_checks_of_scikit_learn_pass(estimator: an.AutoNovel, check: Callable[[an.AutoNovel], None]) -> None:
+    check(estimator)
+
+
+def test_a_search_for_the_number_of_classes_is_refused_and_not_answered() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 4)) + 9 * np.eye(5)[np.arange(60) % 5, :4]
+    y = np.where(np.arange(60) % 5 < 2, np.arange(60) % 5, -1)
+    search = GridSearchCV(an.AutoNovel(), {"n_new": [2, 3]}, cv=2, error_score="raise")
+    with pytest.raises(InputError, match="score needs the true class of every image"):
+        search.fit(X, y)
+    with pytest.raises(InputError, match="There are no unlabelled rows to discover classes in"):
+        search.fit(X, np.arange(60) % 5)
+
+
+@pytest.mark.parametrize("kind", ["float", "object"])
+def test_labels_of_rows_are_numbers_whatever_holds_them(kind: str) -> None:
+    truth = np.repeat(np.arange(14), 12)
+    X = np.random.default_rng(0).normal(size=(14, 16))[truth] * 9 + np.random.default_rng(1).normal(size=(168, 16))
+    hidden = None if kind == "object" else -1
+    y = np.array([c if c < 12 and i % 2 else hidden for i, c in enumerate(truth.tolist())], dtype=kind)
+    model = an.AutoNovel(n_new=2, pile="mixed").fit(X, y)
+    assert model.classes_.tolist() == list(range(14))
+    assert model.score(X, truth) == (model.predict(X[truth < 12]) == truth[truth < 12]).mean() == 1
 
 
 def test_fit_returns_itself_and_leaves_parameters_alone() -> None:

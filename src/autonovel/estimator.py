@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
@@ -20,7 +21,7 @@ from autonovel.api.features import STAGE, discover_features
 from autonovel.api.run import Path_
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, says_a_class
-from autonovel.data.reading.embedded import read_embedded
+from autonovel.data.reading.embedded import alike, read_embedded
 from autonovel.machine.device import Mode
 from autonovel.machine.progress import make_reporter
 from autonovel.maths.metrics import cluster_accuracy
@@ -51,6 +52,7 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
         classes_: known classes as given in y, then 'new 0', 'new 1', ... (as numbers following the largest when y has numbers).
         n_new_: number of new classes.
         summary_: the summary of the run.
+        n_features_in_: features in a row of X; missing where X were images.
 
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
@@ -84,10 +86,10 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
 
         y (n,) are labels: -1, None or "" where there is none. Without y nothing is known, and X is sorted into clusters.
         """
-        given = np.asarray(X)
-        if given.ndim == 2:
-            return self._fit_features(given, y)
-        data = ImageSet.from_arrays(X, y)
+        given, y = _numbers(X), None if y is None else _labels(y)
+        if given.ndim <= 2:
+            return self._fit_features(_rows(given), y)
+        data = ImageSet.from_arrays(given, y)
         if y is not None and not data.n_known:
             raise InputError("y labels no image; at least two classes must be known.")
         with tempfile.TemporaryDirectory() as folder:
@@ -109,8 +111,8 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
         self._shape = data.images.shape[1:]
         return self._keep(data, y, names, found)
 
-    def _fit_features(self, X: npt.NDArray[Any], y: npt.ArrayLike | None) -> AutoNovel:
-        given = read_embedded((X, None if y is None else list(np.asarray(y, dtype=object))))
+    def _fit_features(self, X: npt.NDArray[Any], y: npt.NDArray[Any] | None) -> AutoNovel:
+        given = read_embedded((X, None if y is None else y.tolist()))
         with tempfile.TemporaryDirectory() as folder:
             run = Folder(self.out if self.out is not None else Path(folder) / "run")
             number = None if self.n_new == "auto" else int(self.n_new)
@@ -122,10 +124,10 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
         return self._keep(given.names, y, names, found)
 
     def _keep(
-        self, data: ImageSet, y: npt.ArrayLike | None, names: tuple[str, ...], found: npt.NDArray[np.int64]
+        self, data: ImageSet, y: npt.NDArray[Any] | None, names: tuple[str, ...], found: npt.NDArray[np.int64]
     ) -> AutoNovel:
         self.n_new_: int = self.summary_["n_new"]
-        self.classes_ = _class_labels(np.full(len(data), -1) if y is None else np.asarray(y), names, self.n_new_)
+        self.classes_ = _class_labels(np.full(len(data), -1) if y is None else y, names, self.n_new_)
         index = data.labels.copy()
         index[~data.is_labelled] = found
         self.labels_ = np.asarray(self.classes_[index])
@@ -156,7 +158,8 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
         """ACC of the predictions against true classes, under the best one-to-one matching.
 
         Rows without a class are refused: what is left of them says nothing of new classes, so that a search of ``n_new`` by
-        it would take any number. ``n_new="auto"`` estimates the number, and :func:`autonovel.tune` compares settings.
+        it would take any number; ``GridSearchCV`` passes the refusal on if ``error_score="raise"``. ``n_new="auto"`` estimates
+        the number, and :func:`autonovel.tune` compares settings.
         """
         true, found = np.asarray(y), self.predict(X)  # which says so where there is no fit
         if not says_a_class(true).all():
@@ -166,18 +169,27 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
             )
         return cluster_accuracy(true, found)
 
+    @property
+    def n_features_in_(self) -> int:
+        """Features in a row of X."""
+        if getattr(self, "_judged", None) is None:
+            raise AttributeError("n_features_in_ is known once features (n, d) have been fitted.")
+        return int(self._shape[0])
+
     def _scores(self, X: npt.ArrayLike) -> Scores:
         if not hasattr(self, "_judge"):
             raise NotFittedError("This AutoNovel has not been fitted; call fit(X, y) first.")
+        given = _numbers(X)
         if self._judged is not None:
-            further = read_embedded(None, X)
+            further = read_embedded(None, _rows(given))
             if further.features.shape[1:] != self._shape:
                 raise InputError(
-                    f"There are {further.features.shape[1]} features in a row; the model was fitted on {self._shape[0]}."
+                    f"X has {further.features.shape[1]} features, but {type(self).__name__} is expecting {self._shape[0]} "
+                    "features as input; give rows like those of fit."
                 )
             n_known = len(self._judge.centres) - self.n_new_
             return scores_of(self._judged, torch.from_numpy(further.features), n_known)
-        images = ImageSet.from_arrays(X)
+        images = ImageSet.from_arrays(given)
         if images.images.shape[1:] != self._shape:
             raise InputError(f"The images have shape {images.images.shape[1:]}; the model was fitted on {self._shape}.")
         return self._trained.answer(images)
@@ -187,6 +199,36 @@ def _asked(recipe: str | Recipe, preset: str) -> Asked:
     """The recipe, with a head for known and new classes together where its method can be told to have one."""
     asked = Asked.of(get_recipe(recipe, preset) if isinstance(recipe, str) else recipe)
     return asked.with_values({"incremental": True}) if asked.get().learns_apart else asked
+
+
+def _numbers(X: npt.ArrayLike) -> npt.NDArray[Any]:
+    """X as an array of real numbers."""
+    if issparse(X):
+        raise InputError("X is sparse; give X.toarray().")
+    given = np.asarray(X)
+    if given.dtype.kind == "c":
+        raise InputError("Complex data not supported; give real numbers.")
+    return given
+
+
+def _rows(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """X as rows of features, in the words of scikit-learn where it is none."""
+    if X.ndim < 2:
+        raise InputError(
+            f"Reshape your data: X must have shape (n, d) for features, (n, h, w) or (n, h, w, c) for images, not {X.shape}."
+        )
+    if not X.shape[1]:
+        raise InputError(f"X has 0 feature(s) (shape={X.shape}) while a minimum of 1 is required; give (n, d).")
+    return X
+
+
+def _labels(y: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Labels as integers where all are whole numbers, as they are otherwise."""
+    given = np.asarray(y)
+    if given.dtype.kind == "O":
+        return alike(given)
+    whole = given.dtype.kind == "f" and bool((np.isfinite(given) & (given == np.round(given))).all())
+    return given.astype(np.int64) if whole else given
 
 
 def _class_labels(y: npt.NDArray[Any], names: tuple[str, ...], n_new: int) -> npt.NDArray[Any]:

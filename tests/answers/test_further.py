@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import autonovel as an
 from autonovel.answers.further import Classes, predict
@@ -145,6 +145,26 @@ def test_every_form_of_input_gets_the_same_answers(run: Run, made: Path) -> None
         assert 0 < p.probability <= 1
         assert p.known == (p.cluster is None)
         assert p.name in run.classes
+
+
+def test_a_picture_has_the_same_answer_as_a_file_an_array_and_a_pil_image(run: Run, made: Path, tmp_path: Path) -> None:
+    shown = [Image.fromarray(image) for image in class_images(np.arange(CLASSES), SIDE, seed=12)]
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    files = [tmp_path / name for name in ("same.png", "large.png", "long.png", "small.jpg", "turned.jpg")]
+    for file, image, size in zip(files, shown, [(32, 32), (150, 110), (200, 50), (60, 44), (44, 60)], strict=True):
+        image.resize(size).save(file, **({"exif": turned} if file.name == "turned.jpg" else {}))
+    files += [next((made / "pile").iterdir()), next((made / "known/kind 1").iterdir())]  # of the run
+    opened = [Image.open(file) for file in files]
+    upright = [np.asarray(ImageOps.exif_transpose(image)) for image in opened]
+    assert upright[4].shape == (44, 60, 3)
+    found = ask(run, made, [str(file) for file in files])
+    for form in (opened, upright):
+        again = ask(run, made, form)
+        assert [p._replace(image="", probability=0) for p in again] == [
+            p._replace(image="", probability=0) for p in found
+        ]
+        np.testing.assert_allclose([p.probability for p in again], [p.probability for p in found], atol=1e-3)
 
 
 def test_further_images_of_plain_classes_are_recognised(run: Run, made: Path) -> None:

@@ -75,10 +75,15 @@ def answer_from_features(
 
 def check_enough(census: Census, n_new: int | None) -> None:
     """Refuse a pile in which too few images look new."""
-    fresh = len(census.fresh)
-    if fresh < max(2, n_new or 0):
+    total, fresh, wanted = len(census.pile), len(census.fresh), max(2, n_new or 0)
+    if total < wanted:
         raise InputError(
-            f"{fresh} images of the pile look new, too few for {n_new or 2} new classes; "
+            f"There {'is 1 image' if total == 1 else f'are {total} images'} in the pile, too few for {wanted} classes; "
+            "give more."
+        )
+    if fresh < wanted:
+        raise InputError(
+            f"{fresh} images of the pile look new, too few for {wanted} new classes; "
             "say that the pile is new, or give more images."
         )
 

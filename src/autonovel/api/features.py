@@ -63,6 +63,8 @@ def discover_features(
                 discover_large(run, given, n_new, kind, seed, reporter)
         return
     names, started = given.names, time.perf_counter()
+    if names.is_labelled.all():
+        raise InputError("There are no unlabelled rows to discover classes in; give some beside the labelled ones.")
     with run.claim({"run": _about(given, n_new, pile, seed), "versions": versions()}):
         if run.finished:
             reporter.message(finished_already(run))

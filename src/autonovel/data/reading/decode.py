@@ -121,13 +121,11 @@ def decode_square(content: bytes, form: Form) -> Image.Image:
             if image.width * image.height > MOST_PIXELS:
                 raise UnusableImageError(f"too many pixels ({image.width} x {image.height})")
             image.load()
-            square = _fit(image, form)
-            turn = _TURNS.get(_orientation(image))
+            return _upright(_fit(image, form), image)
     except UnusableImageError:
         raise
     except Exception as error:  # damaged files raise almost anything
         raise UnusableImageError(_reason(error)) from None
-    return square if turn is None else square.transpose(turn)
 
 
 def peek(file: BinaryIO) -> Header:
@@ -144,7 +142,7 @@ def to_pixels(item: Any, form: Form) -> Pixels:
     image = as_image(item)
     _check_shape(image)
     try:
-        return _as_pixels(_fit(image, form), form)
+        return _as_pixels(_upright(_fit(image, form), image), form)
     except UnusableImageError:
         raise
     except Exception as error:
@@ -287,6 +285,12 @@ def _check_shape(image: Image.Image) -> None:
         raise UnusableImageError(f"too small ({shape})")
     if long > MOST_ASPECT * short:
         raise UnusableImageError(f"too long and thin ({shape})")
+
+
+def _upright(square: Image.Image, image: Image.Image) -> Image.Image:
+    """The square of an image, turned as the camera noted it."""
+    turn = _TURNS.get(_orientation(image))
+    return square if turn is None else square.transpose(turn)
 
 
 def _orientation(image: Image.Image) -> int:

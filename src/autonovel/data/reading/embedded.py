@@ -63,7 +63,7 @@ def read_embedded(labelled: Any, unlabelled: Any = None) -> Embedded:
         ids = [f"{number}/{name}" for number, name in enumerate(ids)]
     nothing = np.zeros((len(features), 1, 1), dtype=np.uint8)
     made = Described(unlabelled).made if is_described(unlabelled) else None
-    return Embedded(features, ImageSet.from_arrays(nothing, _alike(labels), ids=ids), made)
+    return Embedded(features, ImageSet.from_arrays(nothing, alike(labels), ids=ids), made)
 
 
 def _read(given: Any, role: str) -> tuple[npt.NDArray[np.float32], list[Any], list[str]]:
@@ -82,7 +82,7 @@ def _read(given: Any, role: str) -> tuple[npt.NDArray[np.float32], list[Any], li
     if not fit.all():
         first = int(np.argmin(fit))
         raise InputError(
-            f"The {role} features are not all finite, or above {MOST:.0e} (first in row {first}); leave those rows out."
+            f"The {role} features hold NaN, infinity or a number above {MOST:.0e} (first in row {first}); leave those rows out."
         )
     known = [None] * len(features) if labels is None else list(labels)
     if len(known) != len(features):
@@ -94,7 +94,7 @@ def _read(given: Any, role: str) -> tuple[npt.NDArray[np.float32], list[Any], li
 
 def _refuse_all_alike(features: npt.NDArray[np.float32], labels: list[Any]) -> None:
     """Refuse rows that tell nothing apart."""
-    known = _alike(np.array(labels, dtype=object))
+    known = alike(np.array(labels, dtype=object))
     is_known = known >= 0 if known.dtype.kind == "i" else known != ""
     for role, rows, wanted in (
         ("unlabelled", features[~is_known], 1),
@@ -165,7 +165,7 @@ def load_array(path: Any) -> npt.NDArray[Any]:
         raise InputError(f"{path} cannot be read as an array ({error}); give a .npy file of features.") from error
 
 
-def _alike(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def alike(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Numbers where all labels are, texts otherwise; -1 or an empty text stands for none."""
     given = [None if label is None or label != label else label for label in labels.tolist()]
     if all(label is None or isinstance(label, int) for label in given):
