@@ -52,7 +52,7 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
         classes_: known classes as given in y, then 'new 0', 'new 1', ... (as numbers following the largest when y has numbers).
         n_new_: number of new classes.
         summary_: the summary of the run.
-        n_features_in_: features in a row of X; missing where X were images.
+        n_features_in_: features in a row of X, where X are features.
 
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
@@ -158,8 +158,8 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
         """ACC of the predictions against true classes, under the best one-to-one matching.
 
         Rows without a class are refused: what is left of them says nothing of new classes, so that a search of ``n_new`` by
-        it would take any number; ``GridSearchCV`` passes the refusal on if ``error_score="raise"``. ``n_new="auto"`` estimates
-        the number, and :func:`autonovel.tune` compares settings.
+        it would take any number (``GridSearchCV`` needs ``error_score="raise"``). ``n_new="auto"`` estimates the number,
+        and :func:`autonovel.tune` compares settings.
         """
         true, found = np.asarray(y), self.predict(X)  # which says so where there is no fit
         if not says_a_class(true).all():

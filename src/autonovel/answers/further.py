@@ -64,9 +64,8 @@ def predict(
 
     Args:
         run: a finished run.
-        images: a folder, a table, a list of files, PIL images, arrays, or an ImageSet. A picture has the same answer in each
-            form, but for large JPEG files, which are made smaller as they are decoded (a few of 255 levels), and for arrays
-            of pictures that the camera noted as turned.
+        images: a folder, a table, a list of files, PIL images, arrays, or an ImageSet. Each form of a picture has the same
+            answer, but large JPEG files differ by a few of 255 levels.
         to: a file to write as well; its ending says how: .csv, .jsonl or .parquet.
         pile: whether the images are of new classes alone (``new``) or may be of known ones too (``mixed``); what the run
             decided of its own pile when left out.
