@@ -117,7 +117,8 @@ def why_not_writable(folder: Path) -> str:
 
     try:
         folder.exists()  # fails for a name that the system does not take
-        with tempfile.TemporaryDirectory(prefix=".", dir=nearest_there_is(folder)):
+        # a file that has no name where the system allows it, so that a kill leaves none behind
+        with tempfile.TemporaryFile(prefix=".", suffix=".part", dir=nearest_there_is(folder)):
             return ""
     except OSError as error:
         return error.strerror or str(error)

@@ -197,6 +197,8 @@ class Search:
             try:
                 row |= self._train(name, task, recipe, seed)
             except (InputError, TrainingError, RuntimeError) as error:
+                if isinstance(error.__cause__, OSError):  # a full disk says nothing of the settings
+                    raise
                 row["failed"] = str(error).split("\n")[0]
                 self._errors.append(error)
             with self._telling:
