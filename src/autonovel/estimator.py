@@ -106,10 +106,10 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
             )
             self._trained, self._judge = restore(run, Mode.of(self.device)), Judge.read(run)
             self.summary_ = run.summary
-            found, names = run.labels, run.classes
+            labels, names = run.labels, run.classes
             self._judged: Judged | None = None
         self._shape = data.images.shape[1:]
-        return self._keep(data, y, names, found)
+        return self._keep(data, y, names, labels)
 
     def _fit_features(self, X: npt.NDArray[Any], y: npt.NDArray[Any] | None) -> AutoNovel:
         given = read_embedded((X, None if y is None else y.tolist()))
@@ -119,17 +119,17 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
             discover_features(run, given, number, self.pile, self.seed, make_reporter(self.verbose))
             self._judged, self._judge = read_judged(run, STAGE), Judge.read(run)
             self.summary_ = run.summary
-            found, names = run.labels, run.classes
+            labels, names = run.labels, run.classes
         self._shape = given.features.shape[1:]
-        return self._keep(given.names, y, names, found)
+        return self._keep(given.names, y, names, labels)
 
     def _keep(
-        self, data: ImageSet, y: npt.NDArray[Any] | None, names: tuple[str, ...], found: npt.NDArray[np.int64]
+        self, data: ImageSet, y: npt.NDArray[Any] | None, names: tuple[str, ...], labels: npt.NDArray[np.int64]
     ) -> AutoNovel:
         self.n_new_: int = self.summary_["n_new"]
         self.classes_ = _class_labels(np.full(len(data), -1) if y is None else y, names, self.n_new_)
         index = data.labels.copy()
-        index[~data.is_labelled] = found
+        index[~data.is_labelled] = labels
         self.labels_ = np.asarray(self.classes_[index])
         return self
 
@@ -161,13 +161,13 @@ class AutoNovel(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[
         it would take any number (``GridSearchCV`` needs ``error_score="raise"``). ``n_new="auto"`` estimates the number,
         and :func:`autonovel.tune` compares settings.
         """
-        true, found = np.asarray(y), self.predict(X)  # which says so where there is no fit
+        true, predicted = np.asarray(y), self.predict(X)  # which says so where there is no fit
         if not says_a_class(true).all():
             raise InputError(
                 "y has rows without a class; score needs the true class of every image, so give only rows whose class is "
                 "known. To choose settings without true classes use autonovel.tune, for the number n_new='auto'."
             )
-        return cluster_accuracy(true, found)
+        return cluster_accuracy(true, predicted)
 
     @property
     def n_features_in_(self) -> int:

@@ -71,8 +71,8 @@ class Census:
 
     def counted(self, max_new: int, seed: int) -> Census:
         """The same with the number of new classes, as three judges count them."""
-        found = estimate_classes(self.known, self.labels, self.fresh, method="judges", max_new=max_new, seed=seed)
-        return replace(self, estimate=replace(found, known=self.n_known > 0))
+        estimate = estimate_classes(self.known, self.labels, self.fresh, method="judges", max_new=max_new, seed=seed)
+        return replace(self, estimate=replace(estimate, known=self.n_known > 0))
 
 
 def take_census(labelled: Tensor, labels: Tensor, pile: Tensor, *, kind: PileKind = "auto", seed: int = 0) -> Census:

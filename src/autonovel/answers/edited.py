@@ -42,17 +42,17 @@ class Edited(nn.Module):
 
     def parts(self, likely: Tensor, features: Tensor) -> Tensor:
         """Probabilities (n, parts) from those of the outputs (n, k): a divided one gives all it has to the nearest part."""
-        found = likely.index_select(1, self.owner)
+        of_parts = likely.index_select(1, self.owner)
         if not self._spans:
-            return found
+            return of_parts
         inside, done = [], 0
         for start, end in self._spans:
             middles = self.middles[start:end]
             apart = middles.square().sum(1) - 2 * features.float() @ middles.T
             nearest = apart.argmin(1, keepdim=True) == torch.arange(end - start, device=apart.device)
-            inside += [torch.ones_like(found[:, done:start]), nearest.to(found)]
+            inside += [torch.ones_like(of_parts[:, done:start]), nearest.to(of_parts)]
             done = end
-        return found * torch.cat([*inside, torch.ones_like(found[:, done:])], 1)
+        return of_parts * torch.cat([*inside, torch.ones_like(of_parts[:, done:])], 1)
 
     def forward(self, likely: Tensor, features: Tensor) -> Tensor:
         """Probabilities (n, classes) from those of the outputs (n, k)."""

@@ -90,7 +90,7 @@ def predict(
     again = _Again(run, given)
     recorded, every = again.recorded, range(len(given.ids))
     further = [row for row in every if row not in recorded] if recorded else every
-    found = AnswerTable()
+    table = AnswerTable()
     written, tell = 0, shown.counter("sorting images")
     with not_captured(mode.device), writer or nullcontext(nowhere) as write:
         for rows, answers in _ask(trained, classes, given, further, again):
@@ -100,22 +100,22 @@ def predict(
                 recorded |= zip(rows, answers, strict=True)
                 answers = AnswerTable.of([recorded[row] for row in before if row in recorded])
             write(answers)
-            found.add(answers)
+            table.add(answers)
             written = before.stop
             tell(written, len(every))
         if last := [recorded[row] for row in every[written:] if row in recorded]:
             write(AnswerTable.of(last))
-            found.add(AnswerTable.of(last))
-        for note in given.finish(len(found)):
+            table.add(AnswerTable.of(last))
+        for note in given.finish(len(table)):
             shown.message(note)
     if strangers := classes.strangers():
         share, note = strangers
         shown.message(note)
-        found.make_less_sure(1 - share, {answer.image for answer in again.recorded.values()})
+        table.make_less_sure(1 - share, {answer.image for answer in again.recorded.values()})
         if to is not None:
             with writer_to(Path(to)) as write:
-                write(found)
-    return found
+                write(table)
+    return table
 
 
 def _ask(
@@ -351,10 +351,10 @@ class Classes:
         """The share of all images named that belongs to none of the classes, and a sentence; None where it is hardly any."""
         n = sum(map(len, self._similar))
         known = self._judge.strangers
-        found = known.share(torch.from_numpy(np.concatenate(self._similar))) if known and n else None
-        if found is None or found[0] - 2 * found[1] < FEW_STRANGERS:
+        told = known.share(torch.from_numpy(np.concatenate(self._similar))) if known and n else None
+        if told is None or told[0] - 2 * told[1] < FEW_STRANGERS:
             return None
-        share, classes = found[0], len(self._judge.centres)
+        share, classes = told[0], len(self._judge.centres)
         return share, (
             f"About {100 * share:.0f} % of these {n:,} images look like none of the {classes} classes, and probabilities are "
             f"lower by as much; a next round ({option('from')}) looks for new classes among them."

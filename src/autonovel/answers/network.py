@@ -72,8 +72,8 @@ def answer(
 def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: Path | None) -> Iterator[Scores]:
     """What the network says of each part, on the device; of features that are kept, parts of another size."""
     if isinstance(net, Net) and net.identity:
-        found = stream_features(net.as_backbone(), images, device=mode.device, precision=mode.precision, cache=cache)
-        for features in found:
+        streamed = stream_features(net.as_backbone(), images, device=mode.device, precision=mode.precision, cache=cache)
+        for features in streamed:
             z = send(torch.from_numpy(features), mode.device)
             with torch.no_grad():  # each time: a generator may be left in the middle
                 joint, new = net.scores(z)
@@ -82,8 +82,8 @@ def _scores(net: Net | Consensus, images: Iterable[Tensor], mode: Mode, cache: P
 
     @torch.no_grad()
     def scored(some: Tensor) -> Scores:
-        found: Scores = net(send(some, mode.device))
-        return found
+        said: Scores = net(send(some, mode.device))
+        return said
 
     for part in images:
         side = part.shape[1]

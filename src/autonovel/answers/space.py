@@ -109,8 +109,8 @@ def answer_in_space(census: Census, k: int, *, trained: bool = False, seed: int 
     points, known_points = unit(free @ groups.matrix), unit(known @ groups.matrix)
     centres = torch.cat([group_means(known_points, labels, n_known), group_means(points[~is_old], groups.labels, k)])
     if estimate is not None and estimate.n_new != k:
-        found = kind_found(n_known, estimate.n_new)
-        notes += number_notes(points[~is_old], groups.labels, k, estimate.n_new, found=found, seed=seed)
+        counted = kind_found(n_known, estimate.n_new)
+        notes += number_notes(points[~is_old], groups.labels, k, estimate.n_new, kind=counted, seed=seed)
         notes += [estimate.note] if estimate.note and abs(estimate.n_new - k) > 1 else []
     notes += trial.notes
     known_calibration, known_report = _known_reliability(known_points, labels, seed)

@@ -95,7 +95,7 @@ def _labels(data: ImageSet, features: torch.Tensor, labels: torch.Tensor) -> lis
 
 
 def _copies(data: ImageSet, features: torch.Tensor, pictures: torch.Tensor) -> list[Doubt]:
-    found = [
+    doubts = [
         _doubt(
             data,
             pair.second,
@@ -105,7 +105,7 @@ def _copies(data: ImageSet, features: torch.Tensor, pictures: torch.Tensor) -> l
         )
         for pair in checking.copies(features, pictures)
     ]
-    return sorted(found, key=lambda doubt: doubt.problem == "copy")
+    return sorted(doubts, key=lambda doubt: doubt.problem == "copy")
 
 
 def _pictures(data: ImageSet, features: torch.Tensor, pictures: torch.Tensor) -> list[Doubt]:

@@ -216,10 +216,10 @@ def _describe_all(
         said = f" ({summary(everything)})" if everything else ""
         raise InputError(f"There are no usable images in what was given{said}; give images that can be opened.")
     with written(folder / INDEX):
-        found = finish(folder, made, whole, problems)
+        described = finish(folder, made, whole, problems)
     if everything:
         shown.message(f"{len(everything):,} problems, in {folder / 'problems.csv'}: {summary(everything)}.")
-    return found
+    return described
 
 
 def _task(model: Model, made: Made, device: str) -> WorkerTask:
@@ -263,13 +263,13 @@ def _survey(shards: Sequence[ShardToRead]) -> Survey:
     looked: list[Entry] = []
     problems: list[Problem] = []
     for number in chosen:
-        for found in islice(read_shard(shards[number]), _LOOKED_AT):
-            if isinstance(found, Problem):
-                problems.append(found)
+        for member in islice(read_shard(shards[number]), _LOOKED_AT):
+            if isinstance(member, Problem):
+                problems.append(member)
                 continue
             with suppress(UnusableImageError):
-                peek(io.BytesIO(found.content))
-                looked.append(found)
+                peek(io.BytesIO(member.content))
+                looked.append(member)
     ids, contents = [entry.image for entry in looked], [entry.content for entry in looked]
     reader = ItemReader(contents.__getitem__, len(contents))
     origin = printable(shards[0].address) if shards else "what was given"

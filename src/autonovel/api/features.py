@@ -84,7 +84,7 @@ def discover_features(
         for note in judged.notes:
             reporter.message(note)
         estimate = census.estimate if n_new is None else None
-        found = n_new if estimate is None else estimate.n_new
+        number = n_new if estimate is None else estimate.n_new
         if estimate is not None:
             write_estimate(run, estimate, 0.0)
         write_judged(run, STAGE, judged)
@@ -106,7 +106,7 @@ def discover_features(
             "how_sure": judged.facts,
         }
         spent = time.perf_counter() - started
-        summary |= number_found(found, estimate) | {"seconds": {STAGE: spent, "total": spent}}
+        summary |= number_found(number, estimate) | {"seconds": {STAGE: spent, "total": spent}}
         write_outcome(run, names, free, judged.answers, summary, pictures=False)
 
 
@@ -135,9 +135,9 @@ def estimate_features(run: Folder, given: Embedded, pile: str | None, seed: int,
             kind: PileKind = "auto" if pile is None else pile  # type: ignore[assignment]
             labels = torch.from_numpy(names.labels[names.is_labelled])
             census = take_census(rows[names.is_labelled], labels, rows[~names.is_labelled], kind=kind, seed=seed)
-            found = census.counted(100, seed).estimate
-            assert found is not None
-            write_estimate(run, found, time.perf_counter() - started)
+            estimate = census.counted(100, seed).estimate
+            assert estimate is not None
+            write_estimate(run, estimate, time.perf_counter() - started)
         return read_estimate(run)[0]
 
 
@@ -167,14 +167,14 @@ def predict_features(
         there, parts = further.features.shape[1], [(list(further.names.ids), further.features)]
     if there != width:
         raise InputError(f"There are {there} features in a row; the run has {width}.")
-    found = AnswerTable()
+    table = AnswerTable()
     with writer or nullcontext(nowhere) as write:
         for ids, features in parts:
             [said] = classes.judged([scores(torch.from_numpy(features.astype(np.float32)))])
             answers = classes.named(ids, said)
             write(answers)
-            found.add(answers)
-    return found
+            table.add(answers)
+    return table
 
 
 def _scores_for(run: Folder) -> tuple[Callable[[torch.Tensor], Scores], int, str | None]:

@@ -113,14 +113,14 @@ class Large(NamedTuple):
     @property
     def about(self) -> dict[str, Any]:
         """What tells these features from others."""
-        found = hashlib.blake2b(np.ascontiguousarray(self.known.features).tobytes(), digest_size=16)
+        digest = hashlib.blake2b(np.ascontiguousarray(self.known.features).tobytes(), digest_size=16)
         taken = None if self.taken is None else self.taken.tobytes()
-        found.update(repr([self.known.labels.tolist(), taken, [shard.digest for shard in self.pile.shards]]).encode())
+        digest.update(repr([self.known.labels.tolist(), taken, [shard.digest for shard in self.pile.shards]]).encode())
         names, n = list(self.known.names), len(self.known.labels) + self.pile.n_rows
         about = {"images": n, "shape": [self.pile.width], "class_names": names, "features": True}
         if isinstance(self.pile, Described):
             about["made"] = asdict(self.pile.made)
-        return about | {"fingerprint": found.hexdigest()}
+        return about | {"fingerprint": digest.hexdigest()}
 
 
 class Kept:
@@ -209,10 +209,12 @@ def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, se
     with run.whole("features.npy") as path:
         strangers = _gathered(path, pile, axes, first, rows, least, seed, reporter)
     run.write_array("features-labelled.npy", _placed(axes, known.features).numpy().astype(np.float16))
-    found, rare = with_rare(first, strangers.points, len(rows) / half * len(strangers.points) / max(strangers.total, 1))
+    learned, rare = with_rare(
+        first, strangers.points, len(rows) / half * len(strangers.points) / max(strangers.total, 1)
+    )
     facts = facts_of(first, second, agree, half, strangers.total, rare if n_new is None else 0)
     if n_new is None:
-        first = found
+        first = learned
     elif rare:
         reporter.message(
             f"{strangers.total:,} images fit none of the {n_new} classes, and {rare} groups lie close together among them; "
@@ -365,8 +367,8 @@ def _write_answers(
             writer.close()
         first += shard.rows
     if done <= MOST_LISTED:
-        found = run_parts.Parts(run)
-        batches = found.batches(("image", "cluster", "name", "probability", "known"))
+        written = run_parts.Parts(run)
+        batches = written.batches(("image", "cluster", "name", "probability", "known"))
         run.write_predictions(
             Answer(*row) for batch in batches for row in zip(*map(_listed, batch.columns), strict=True)
         )
@@ -374,8 +376,8 @@ def _write_answers(
 
 
 def _listed(column: Any) -> list[Any]:
-    found: list[Any] = column.to_pylist()
-    return found
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def axes_of(run: Run) -> tuple[Space, ...]:

@@ -17,7 +17,7 @@ def printable(text: str) -> str:
     >>> print(printable("\x1b[2Jcat\r"))
     \x1b[2Jcat\r
     """
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def say(text: object, stream: TextIO | None = None) -> None:

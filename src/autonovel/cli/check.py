@@ -53,31 +53,31 @@ class Check(Verb):
         _ = given.survey  # what is wrong with the folder is said before torch is loaded
         from autonovel.api.check import Doubt, check
 
-        found = check(given, device=self.device, cache=self.cache)
+        doubts = check(given, device=self.device, cache=self.cache)
         if self.to is not None:
             text = io.StringIO()
             writer = csv.writer(text)
-            writer.writerows([Doubt._fields, *found])
+            writer.writerows([Doubt._fields, *doubts])
             with whole(self.to) as path:
                 path.write_text(text.getvalue(), encoding="utf-8", newline="")
         if self.json:
-            say(json.dumps([doubt._asdict() for doubt in found]))
+            say(json.dumps([doubt._asdict() for doubt in doubts]))
             return
-        _print(found)
+        _print(doubts)
         if self.to is not None:
             say(f"All of it: {self.to}")
-        elif len(found) > MOST_PRINTED:
+        elif len(doubts) > MOST_PRINTED:
             say(f"The first of each kind are shown; {option('to', 'FILE.csv')} writes all.")
 
 
-def _print(found: list[Doubt]) -> None:
-    counts = Counter(doubt.problem for doubt in found)
-    if not found:
+def _print(doubts: list[Doubt]) -> None:
+    counts = Counter(doubt.problem for doubt in doubts)
+    if not doubts:
         say("Nothing stands out.")
         return
     say("To look at: " + listed(f"{count:,} {problem}" for problem, count in counts.items()))
     each = max(1, MOST_PRINTED // len(counts))
-    shown = [doubt for problem in counts for doubt in [d for d in found if d.problem == problem][:each]]
+    shown = [doubt for problem in counts for doubt in [d for d in doubts if d.problem == problem][:each]]
     rows = [("problem", "image", "label", "other", "score")]
     rows += [(d.problem, d.image, d.label, d.other, "" if d.score is None else f"{d.score:.2f}") for d in shown]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -38,7 +38,7 @@ class Describe(Verb):
         from autonovel.api.describe import describe
         from autonovel.machine.progress import make_reporter
 
-        found = describe(
+        described = describe(
             self.images,
             out=self.out,
             engine=self.engine,
@@ -49,4 +49,6 @@ class Describe(Verb):
             device=self.device,
             reporter=make_reporter(),
         )
-        say(f"{found.n_rows:,} images in {len(found.shards):,} shards, {found.width:,} features each: {self.out}")
+        say(
+            f"{described.n_rows:,} images in {len(described.shards):,} shards, {described.width:,} features each: {self.out}"
+        )

@@ -30,11 +30,11 @@ class Estimate(TwoPiles):
         """Estimate."""
         api, (labelled, unlabelled, truth) = load_api_while(self.read)
         how = {"features": self.features, "engine": self.engine, "address": self.address}
-        found = api.estimate(labelled, unlabelled, cache=self.cache, **how, **self.passed_on(asked))
+        estimate = api.estimate(labelled, unlabelled, cache=self.cache, **how, **self.passed_on(asked))
         if self.json:
-            say(json.dumps(asdict(found)))
+            say(json.dumps(asdict(estimate)))
             return
-        say(found)
+        say(estimate)
         if truth is not None:
             say(f"The truth is {len(truth.class_names) - labelled.n_known}.")
         say(f"The curve: {self.out / 'estimate.png'} (the numbers: estimate.json)")

@@ -83,8 +83,8 @@ def flags_of(kind: type[Any], values: Any = None, prefix: str = "") -> Iterator[
         prefix: put before every name.
     """
     hints = get_type_hints(kind, include_extras=True)
-    if values is not None and (found := family_of(kind)) is not None:
-        yield _chooser(kind, found, getattr(values, found[0]), prefix)
+    if values is not None and (choices := family_of(kind)) is not None:
+        yield _chooser(kind, choices, getattr(values, choices[0]), prefix)
     names = shown(values) if values is not None else [f.name for f in fields(kind)]
     for f in fields(kind):
         default = f.default if values is None else getattr(values, f.name)
@@ -101,10 +101,10 @@ def flags_of(kind: type[Any], values: Any = None, prefix: str = "") -> Iterator[
 
 def all_flags(kind: type[Any], prefix: str = "") -> Iterator[Flag]:
     """All flags of a class of settings, whatever may be chosen in it; those of the class's own choices come first."""
-    found, done = family_of(kind), set[str]()
-    if found is not None:
-        yield _chooser(kind, found, None, prefix)
-    for member in (kind, *(found[1].values() if found is not None else ())):
+    choices, done = family_of(kind), set[str]()
+    if choices is not None:
+        yield _chooser(kind, choices, None, prefix)
+    for member in (kind, *(choices[1].values() if choices is not None else ())):
         for f in fields(member):
             if f.name in done or f.name not in types_of(member):
                 continue
@@ -116,8 +116,8 @@ def all_flags(kind: type[Any], prefix: str = "") -> Iterator[Flag]:
                 yield Flag(path, hint, f.default, text_of(member, f.name))
 
 
-def _chooser(kind: type[Any], found: tuple[str, Mapping[str, type]], default: Any, prefix: str) -> Flag:
-    name, members_ = found
+def _chooser(kind: type[Any], choices: tuple[str, Mapping[str, type]], default: Any, prefix: str) -> Flag:
+    name, members_ = choices
     return Flag(f"{prefix}{name}", Literal[tuple(members_)], default, text_of(kind, name))
 
 
@@ -160,12 +160,12 @@ def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[
             given[flag.path] = value == "true"
         else:
             candidates = _parts(flag.kind, value) if equals else _values(rest)
-            found, used = _convert(flag, typed, candidates)
+            converted, used = _convert(flag, typed, candidates)
             if flag.repeats and not flag.group and candidates and not used:
                 raise InputError(f"{typed} is '{candidates[0]}'; give {in_words(flag.kind)}.")
             # a command's own list may be typed in several parts; a field of the recipe is what was typed last
             before = given.get(flag.path, ()) if flag.repeats and not flag.group else ()
-            given[flag.path] = (*before, *found) if before else found
+            given[flag.path] = (*before, *converted) if before else converted
             if equals and used < len(candidates):
                 raise InputError(f"{typed} is '{value}'; give {in_words(flag.kind)}.")
             rest = rest if equals else rest[used:]
@@ -224,10 +224,10 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
         return {}
-    found: dict[str, dict[str, str]] = {}
+    texts: dict[str, dict[str, str]] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            own = found.setdefault(node.name, {})
+            own = texts.setdefault(node.name, {})
             for line, below in zip(node.body, node.body[1:], strict=False):
                 if (
                     isinstance(line, ast.AnnAssign)
@@ -237,7 +237,7 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
                     and isinstance(below.value.value, str)
                 ):
                     own[line.target.id] = " ".join(below.value.value.split())
-    return found
+    return texts
 
 
 def _is_flag(word: str) -> bool:

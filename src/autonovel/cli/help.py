@@ -114,10 +114,10 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
 
 def headings_of(values: Any, prefix: str = "") -> dict[str, str]:
     """Group -> what it is about, from the documentation of the dataclasses within a dataclass."""
-    found: dict[str, str] = {}
+    headings: dict[str, str] = {}
     for f in fields(values):
         own = getattr(values, f.name)
         if is_dataclass(own):
-            found[f"{prefix}{f.name}"] = text_of(type(values), f.name)
-            found |= headings_of(own, f"{prefix}{f.name}.")
-    return found
+            headings[f"{prefix}{f.name}"] = text_of(type(values), f.name)
+            headings |= headings_of(own, f"{prefix}{f.name}.")
+    return headings

@@ -140,8 +140,8 @@ def _typed(verb: str, kind: type[Any], words: list[str]) -> tuple[Any, Asked]:
 
 def _verb(name: str) -> type[Any]:
     module, _, kind = VERBS[name].partition(".")
-    found: type[Any] = getattr(import_module(f"autonovel.cli.{module}"), kind)
-    return found
+    command: type[Any] = getattr(import_module(f"autonovel.cli.{module}"), kind)
+    return command
 
 
 SAID_BY_OPTIONS = ("name", "preset")

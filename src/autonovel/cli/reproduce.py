@@ -116,8 +116,8 @@ class Reproduce(Verb):
         from autonovel.paper.drawing import draw_run
         from autonovel.runs.folder import Folder
 
-        found = Folder.open(run)
-        if not found.finished:
+        opened = Folder.open(run)
+        if not opened.finished:
             raise InputError(f"The run in {run} is not finished; the command that began it continues it.")
         folder, drawn = self.to or run / "figures", []
         if list(run.glob("kept-*.safetensors")):
@@ -125,8 +125,8 @@ class Reproduce(Verb):
             from autonovel.paper.pictures import draw_kept
 
             scored = load_benchmark(self.data[0], self.root, unverified=self.unverified) if self.data else None
-            drawn = draw_kept(found, folder, scored)
-        say("\n".join(map(str, [*draw_run(found, folder), *drawn])))
+            drawn = draw_kept(opened, folder, scored)
+        say("\n".join(map(str, [*draw_run(opened, folder), *drawn])))
 
     def page(self) -> Page:
         """What there is."""
@@ -161,8 +161,8 @@ class Reproduce(Verb):
 
     def _there(self, page: Page, job: Wanted) -> bool:
         """Whether the lines have this run, whatever commit made it."""
-        found = page.results.runs(job.plan, self.scale)
-        return any(run.seed == job.seed and all(score in run.scores for score in job.scores) for run in found)
+        runs = page.results.runs(job.plan, self.scale)
+        return any(run.seed == job.seed and all(score in run.scores for score in job.scores) for run in runs)
 
     def _overview(self, page: Page, tables: list[Table]) -> str:
         from autonovel.paper.minutes import minutes

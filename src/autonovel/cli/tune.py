@@ -118,7 +118,7 @@ def axis(text: Axis) -> tuple[str, list[Any]]:
             raise InputError(
                 f"A recipe has no field '{path}'{did_you_mean(path, flags)}; autonovel recipes NAME shows all."
             )
-    found = []
+    values_read = []
     for value in values.split(","):
         taken = [take_value(flags[path], f"{option('search')} {path}", value) for path in paths]
         names = METHODS if paths[0] == "method" else ()
@@ -126,5 +126,5 @@ def axis(text: Axis) -> tuple[str, list[Any]]:
             raise InputError(
                 f"{option('search')} {paths[0]} is '{value}'{did_you_mean(value, names)}; choose among {', '.join(names)}."
             )
-        found.append(taken[0])
-    return "+".join(paths), found
+        values_read.append(taken[0])
+    return "+".join(paths), values_read

@@ -266,13 +266,13 @@ def resize(images: Tensor, size: int) -> Tensor:
     n, height, width, channels = images.shape
     if size == 0 or (height, width) == (size, size):
         return images
-    found = images.new_empty((n, size, size, channels))
+    resized = images.new_empty((n, size, size, channels))
     step = max(1, _RESIZED_AT_ONCE[images.device.type] // (channels * max(height * width, size * size)))
     for start in range(0, n, step):
         some = images[start : start + step].permute(0, 3, 1, 2).float()
         pixels = F.interpolate(some, (size, size), mode="bilinear", antialias=True)
-        found[start : start + step] = pixels.round_().clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
-    return found
+        resized[start : start + step] = pixels.round_().clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+    return resized
 
 
 def shuffled(index: Tensor, batch: int, *key: object) -> Tensor:

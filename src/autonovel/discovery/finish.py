@@ -94,9 +94,9 @@ def write_estimate(run: Run, estimate: ClassEstimate, seconds: float) -> None:
 
 def read_estimate(run: Run) -> tuple[ClassEstimate, float]:
     """What estimate.json holds: the estimate, and how many seconds it took."""
-    found = run.read_json("estimate.json")
-    seconds = float(found.pop("seconds", 0.0))
-    return ClassEstimate(**found), seconds
+    kept = run.read_json("estimate.json")
+    seconds = float(kept.pop("seconds", 0.0))
+    return ClassEstimate(**kept), seconds
 
 
 def describe_device(mode: Mode, side: int) -> str:

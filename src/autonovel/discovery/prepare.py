@@ -162,9 +162,9 @@ def _with_mirrors(job: Job) -> Recipe:
         return replace(recipe, mirror="yes")
     labelled = np.flatnonzero(data.is_labelled)
     few = labelled[np.linspace(0, len(labelled) - 1, min(len(labelled), MIRRORED)).astype(np.int64)]
-    found = look_mirrored(torch.from_numpy(data.images[few]), torch.from_numpy(data.labels[few]))
-    job.reporter.message(f"{found.sentence()} ({option('mirror')})")
-    return replace(recipe, mirror="no" if found.harmful else "yes")
+    mirrored = look_mirrored(torch.from_numpy(data.images[few]), torch.from_numpy(data.labels[few]))
+    job.reporter.message(f"{mirrored.sentence()} ({option('mirror')})")
+    return replace(recipe, mirror="no" if mirrored.harmful else "yes")
 
 
 def _rehearse(job: Job) -> None:

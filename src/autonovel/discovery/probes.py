@@ -90,7 +90,7 @@ def estimate_from(
     max_new = settings.max_new if method == "judges" else max(2, min(settings.max_new, len(free) // 2))
     if method == "judges":
         known, free = components(known, free)
-    found = estimate_classes(
+    estimate = estimate_classes(
         known,
         labels,
         free,
@@ -101,7 +101,7 @@ def estimate_from(
         probe_groups=plan.groups,
         run_jobs=mode.world.share_out,
     )
-    return replace(found, known=data.n_known > 0)
+    return replace(estimate, known=data.n_known > 0)
 
 
 def _silhouette_alone(n_known: int) -> str:

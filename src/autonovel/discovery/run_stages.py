@@ -127,24 +127,24 @@ class _Stages:
         backbone = self.recipe.model.backbone
         if any(stage.method for stage in self.stages) or not has_classifier(backbone):
             return
-        found = np.empty((len(self.data), LIKELIEST, 2), dtype=np.uint16)
+        likeliest_rows = np.empty((len(self.data), LIKELIEST, 2), dtype=np.uint16)
         for rows, features in ((self.labelled, known), (self.unlabelled, pile)):
-            found[rows] = likeliest(backbone, features)
-        self.run.write_array(likely.FILE, found)
+            likeliest_rows[rows] = likeliest(backbone, features)
+        self.run.write_array(likely.FILE, likeliest_rows)
 
-    def _about_number(self, whole: Net | Consensus, found: Scores, answers: Answers) -> dict[str, Any]:
+    def _about_number(self, whole: Net | Consensus, scores: Scores, answers: Answers) -> dict[str, Any]:
         """What the heads say about the number of new classes, kept in the folder; the part of it for the summary."""
         method = self.stages[-1].method
         rows = torch.from_numpy(answers.place >= self.data.n_known)
-        if method is None or not method.doubts or found.new is None or not rows.any():
+        if method is None or not method.doubts or scores.new is None or not rows.any():
             return {}
         with not_captured(self.mode.device):
             new, over = (
-                [head[rows.to(head.device)] for head in said_by_heads(whole, kind, found.features, self.mode)]
+                [head[rows.to(head.device)] for head in said_by_heads(whole, kind, scores.features, self.mode)]
                 for kind in ("new", "over")
             )
             numbering = whole.numbering.flatten(0, 1) if isinstance(whole, Consensus) else None
-            said = about_number(found.new[rows].softmax(1).to(self.mode.device), new, over, numbering)
+            said = about_number(scores.new[rows].softmax(1).to(self.mode.device), new, over, numbering)
         self.run.write_json(MERGING, said)
         return {"n_new_by_heads": said["n_new"]}
 
@@ -316,9 +316,9 @@ class _Stages:
     def _keep(self, net: Net, epochs: int) -> None:
         """Keep features and clusters of the pile as they are after some epochs, for figures; training goes on unchanged."""
         if epochs in self.job.keep:
-            found = self._scores(net, self.unlabelled)
-            clusters = {} if found.new is None else {"clusters": found.new.argmax(1)}
-            self.run.write_tensors(f"kept-{epochs:04d}.safetensors", {"features": found.features.half(), **clusters})
+            scores = self._scores(net, self.unlabelled)
+            clusters = {} if scores.new is None else {"clusters": scores.new.argmax(1)}
+            self.run.write_tensors(f"kept-{epochs:04d}.safetensors", {"features": scores.features.half(), **clusters})
 
     def _write(self, name: str, net: Net, seconds: float) -> None:
         _same_everywhere(net, self.mode.world)
@@ -425,9 +425,9 @@ class _Stages:
 def _same_everywhere(net: Net, world: World) -> None:
     """Have all processes answer with what the first has chosen: close decisions may fall differently on each."""
     if world.several:
-        found = dict(net.named_buffers())
-        for name, value in world.from_first(lambda: {n: b.cpu() for n, b in found.items()}).items():
-            found[name].copy_(value)
+        buffers = dict(net.named_buffers())
+        for name, value in world.from_first(lambda: {n: b.cpu() for n, b in buffers.items()}).items():
+            buffers[name].copy_(value)
 
 
 class Features:

@@ -138,8 +138,8 @@ def _training(run: Run) -> str:
     summary, config = run.summary, run.config
     images = summary.get("images", {})
     labelled = images.get("labelled", images.get("known", "?"))
-    found = summary.get("n_new_estimated")
-    number = f"estimated as {found}" if found is not None else "given"
+    estimated = summary.get("n_new_estimated")
+    number = f"estimated as {estimated}" if estimated is not None else "given"
     recipe = config.get("run", {}).get("recipe", {})
     networks = recipe.get("model", {}).get("networks", 1)
     lines = [

@@ -61,7 +61,7 @@ def items_of(run: Run, *, all: bool = False) -> list[Item]:
             Item(p.image, "", p.image, p.name, _kind(p.name, p.known), p.cluster, p.probability, bool(unlike), -1)
             for p, unlike in zip(run.predictions, run.unlike, strict=True)
         ]
-    found = {
+    placed = {
         row: Item(
             p.image,
             records[row].source,
@@ -77,9 +77,9 @@ def items_of(run: Run, *, all: bool = False) -> list[Item]:
         for row, p, unlike in zip(run.unlabelled.tolist(), run.predictions, run.unlike, strict=True)
     }
     if not all:
-        return list(found.values())
+        return list(placed.values())
     return [
-        found[row]
+        placed[row]
         if r.label is None
         else Item(r.image, r.source, r.path or r.image, r.label, "known", None, None, False, row, r.digest)
         for row, r in enumerate(records)
@@ -89,9 +89,9 @@ def items_of(run: Run, *, all: bool = False) -> list[Item]:
 def classes_of(run: Run, items: list[Item]) -> list[tuple[str, Kind]]:
     """All classes of the run, known ones first, and "not a class" at the end where images are in none."""
     known = len(run.machine.known)
-    found: list[tuple[str, Kind]] = [(name, "known" if i < known else "new") for i, name in enumerate(run.classes)]
+    classes: list[tuple[str, Kind]] = [(name, "known" if i < known else "new") for i, name in enumerate(run.classes)]
     none: tuple[str, Kind] = ("not a class", "not a class")
-    return [*found, none] if any(item.kind == "not a class" for item in items) else found
+    return [*classes, none] if any(item.kind == "not a class" for item in items) else classes
 
 
 def _kind(name: str, known: bool) -> Kind:

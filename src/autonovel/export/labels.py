@@ -29,7 +29,7 @@ def write_coco(run: Run, to: Path, options: Options) -> Path:
     file = check_file(to, "coco", "labels.json", options)
     items = items_of(run, all=options.all)
     classes = classes_of(run, items)
-    number = {found: i for i, found in enumerate(classes, 1)}
+    number = {entry: i for i, entry in enumerate(classes, 1)}
     content = {
         "info": {"description": f"Classes found by autonovel in {len(items)} images"},
         "licenses": [],
@@ -167,9 +167,9 @@ def _files_of(run: Run, items: Sequence[Item], to: Path) -> list[Path]:
             )
     namer, folder = Namer(), to.absolute() / "images"
     (folder if pictures else to).mkdir(parents=True, exist_ok=True)
-    found = [i.file if i.source else folder / namer.give(safe_name(i.image, 100) + ".png") for i in items]
-    for item, file in sorted(zip(items, found, strict=True), key=lambda pair: sheet_of(run, pair[0])):
+    files = [i.file if i.source else folder / namer.give(safe_name(i.image, 100) + ".png") for i in items]
+    for item, file in sorted(zip(items, files, strict=True), key=lambda pair: sheet_of(run, pair[0])):
         if not item.source:
             write_picture(run, item.row, file)
     tell(len(pictures))
-    return found
+    return files

@@ -51,17 +51,17 @@ class Namer:
 
     def give(self, name: str) -> str:
         """This name, or one like it that is free."""
-        found, key = name, _folded(name)
+        unused, key = name, _folded(name)
         dot = name.rfind(".", 1)
         stem, suffix = (name[:dot], name[dot:]) if dot > 0 and len(name) - dot <= 10 else (name, "")
         number = self._next.get(key, 2)
-        while _folded(found) in self._taken:
+        while _folded(unused) in self._taken:
             end = f" ({number}){suffix}"
-            found = shortened(stem, 240 - len(end.encode())) + end
+            unused = shortened(stem, 240 - len(end.encode())) + end
             number += 1
         self._next[key] = number
-        self._taken.add(_folded(found))
-        return found
+        self._taken.add(_folded(unused))
+        return unused
 
 
 def _folded(name: str) -> str:

@@ -15,13 +15,13 @@ def user_cache() -> Path:
 
 def remove_oldest(files: Iterable[Path], most: int) -> None:
     """Remove the files that were used longest ago, until all together have no more than so many bytes."""
-    found = []
+    files_kept = []
     for file in files:
         with suppress(OSError):  # another process may just have removed it
             status = file.stat()
-            found.append((status.st_mtime, status.st_size, file))
-    total = sum(size for _, size, _ in found)
-    for _, size, file in sorted(found):
+            files_kept.append((status.st_mtime, status.st_size, file))
+    total = sum(size for _, size, _ in files_kept)
+    for _, size, file in sorted(files_kept):
         if total <= most:
             return
         with suppress(OSError):

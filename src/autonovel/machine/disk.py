@@ -56,8 +56,8 @@ def remove_cut_off(folder: Path) -> None:
     ours = re.compile(rf"\..+\.{_machine()}-([0-9]+)\.part(\.\w+)?", re.DOTALL)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            found = ours.fullmatch(entry.name) if entry.name.startswith(".") else None
-            if found and not _lives(int(found[1])):
+            match = ours.fullmatch(entry.name) if entry.name.startswith(".") else None
+            if match and not _lives(int(match[1])):
                 with suppress(OSError):
                     os.unlink(entry.path)
 

@@ -300,7 +300,7 @@ class _Pool:
                 actor, number = self._under_way.pop(reference)
                 answer: bytes | None
                 try:
-                    found = self._ray.get(reference)
+                    answered = self._ray.get(reference)
                 except self._ray.exceptions.RayActorError:  # killed, or its node was
                     self._start()
                     if number is None:
@@ -321,7 +321,7 @@ class _Pool:
                     if number is None:
                         self._hand(actor)
                         continue
-                    answer, fault = found
+                    answer, fault = answered
                     if fault is not None:
                         _raise(fault)
                     self._hand(actor)

@@ -77,16 +77,16 @@ class World(Launch):
         """Call the function in the first process only; every process gets its result, or its error."""
         if not self.several:
             return function()
-        found: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.first:
             try:
-                found = [function(), None]
+                outcome = [function(), None]
             except (InputError, TrainingError) as error:
-                found = [None, error]
-        dist.broadcast_object_list(found, 0, device=_CPU)
-        if found[1] is not None:
-            raise found[1]
-        result: T = found[0]
+                outcome = [None, error]
+        dist.broadcast_object_list(outcome, 0, device=_CPU)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: T = outcome[0]
         return result
 
     def share_out(self, jobs: Iterable[Callable[[], T]]) -> list[T]:
@@ -99,9 +99,9 @@ class World(Launch):
             n += 1
         if not self.several:
             return mine
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, mine)
-        return [found[i % self.size][i // self.size] for i in range(n)]
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, mine)
+        return [gathered[i % self.size][i // self.size] for i in range(n)]
 
     @contextmanager
     def local_first(self) -> Iterator[None]:
@@ -296,15 +296,15 @@ def _check_devices(place: Launch, device: str, gpus: int) -> None:
         )
     _store.set(f"gpus/{place.rank}", f"{gpus} {place.local_size}")
     reported = [tuple(map(int, _store.get(f"gpus/{rank}").split())) for rank in range(place.size)]
-    for rank, (found, wanted) in enumerate(reported):
-        if (found < 0) != (reported[0][0] < 0):
+    for rank, (there, wanted) in enumerate(reported):
+        if (there < 0) != (reported[0][0] < 0):
             raise InputError(
                 f"Of processes 0 and {rank} only one has a GPU that torch can use; choose {option('device', 'cpu')}."
             )
-        if 0 <= found < wanted:
+        if 0 <= there < wanted:
             raise InputError(
-                f"The machine of process {rank} has {found} GPUs for {wanted} processes; "
-                f"use torchrun --nproc-per-node {max(1, found)}, or {option('device', 'cpu')}."
+                f"The machine of process {rank} has {there} GPUs for {wanted} processes; "
+                f"use torchrun --nproc-per-node {max(1, there)}, or {option('device', 'cpu')}."
             )
 
 

@@ -40,12 +40,12 @@ class Pair(NamedTuple):
 def held_out(features: Tensor, labels: Tensor, *, seed: int = 0) -> Tensor:
     """(n, k): what images of other folds say of the class of each, in the space that these teach."""
     k, points = number_of_classes(labels), principal_axes(features).transform(features)
-    fold, found = _folds(labels, seed), torch.zeros(len(labels), k)
+    fold, likely = _folds(labels, seed), torch.zeros(len(labels), k)
     for number in range(FOLDS):
         rest, held = fold != number, fold == number
         placed = unit(points @ whitening(points[rest], labels[rest], SHRINK))
-        found[held] = soft_answer(placed[held], group_means(placed[rest], labels[rest], k))
-    return found
+        likely[held] = soft_answer(placed[held], group_means(placed[rest], labels[rest], k))
+    return likely
 
 
 def _folds(labels: Tensor, seed: int) -> Tensor:
@@ -98,8 +98,8 @@ def copies(features: Tensor, pictures: Tensor) -> list[Pair]:
         return []
     small = interpolate(pictures[:, None].float(), (SIDE, SIDE), mode="bilinear", antialias=True)
     alike = [_alike(small[a], small[b]) for a, b in (part.unbind(1) for part in pairs.split(_TOGETHER))]
-    found = [Pair(a, b, c) for (a, b), c in zip(pairs.tolist(), torch.cat(alike).tolist(), strict=True) if c >= SAME]
-    return sorted(found, key=lambda pair: (-pair.alike, pair.first, pair.second))
+    same = [Pair(a, b, c) for (a, b), c in zip(pairs.tolist(), torch.cat(alike).tolist(), strict=True) if c >= SAME]
+    return sorted(same, key=lambda pair: (-pair.alike, pair.first, pair.second))
 
 
 _TOGETHER = 256

@@ -171,8 +171,8 @@ def about_number(
         finer = _vote([number_left(order, cluster_sizes(head)) for order, head in zip(orders, over, strict=True)])
         if finer is not None and finer >= TOO_FEW * k:
             number, votes = finer, torch.zeros(k, dtype=torch.int64)
-            for found, head in zip(orders, over, strict=True):
-                classes = merged(found, finer).to(head.device)[head.argmax(1)]
+            for finer_order, head in zip(orders, over, strict=True):
+                classes = merged(finer_order, finer).to(head.device)[head.argmax(1)]
                 votes[holding_several(clusters.to(head.device), classes, k)] += 1
             mixed = torch.nonzero(2 * votes > len(over))[:, 0].tolist()
     return {"order": [list(merge) for merge in order], "n_new": number, "mixed": mixed}

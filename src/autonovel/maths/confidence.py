@@ -129,8 +129,8 @@ def reliability(probability: Tensor, right: Tensor, how: str, bins: int = BINS) 
     return {"calibration_error": error, "images": len(right), "how": how, "curve": curve}
 
 
-def majority_right(found: Tensor, truth: Tensor, k: int) -> Tensor:
+def majority_right(groups: Tensor, truth: Tensor, k: int) -> Tensor:
     """bool (n,): whether each image belongs to the class that most of its group belongs to."""
     n_true = int(truth.max()) + 1
-    table = torch.bincount(found * n_true + truth, minlength=k * n_true).view(k, n_true)
-    return table.argmax(1)[found] == truth
+    table = torch.bincount(groups * n_true + truth, minlength=k * n_true).view(k, n_true)
+    return table.argmax(1)[groups] == truth

@@ -48,13 +48,13 @@ def labelled_nt_xent(first: Tensor, second: Tensor, labels: Tensor, temperature:
     n = len(first)
     unit = F.normalize(torch.cat([first, second]).float(), dim=1)
     itself = torch.eye(2 * n, dtype=torch.bool, device=unit.device)
-    found = (unit @ unit.T / temperature).masked_fill(itself, -torch.inf).log_softmax(1)
+    log_likely = (unit @ unit.T / temperature).masked_fill(itself, -torch.inf).log_softmax(1)
     partner = torch.arange(2 * n, device=unit.device).roll(n)
-    alone = -found.gather(1, partner[:, None])[:, 0]
+    alone = -log_likely.gather(1, partner[:, None])[:, 0]
     both = labels.repeat(2)
     alike = (both[:, None] == both) & (both >= 0) & ~itself
     # a labelled view has its partner beside it, so there is always someone to find
-    of_class = -torch.where(alike, found, 0.0).sum(1) / alike.sum(1).clamp(min=1)
+    of_class = -torch.where(alike, log_likely, 0.0).sum(1) / alike.sum(1).clamp(min=1)
     return torch.where(both >= 0, known_share * of_class + (1 - known_share) * alone, alone).mean()
 
 

@@ -90,33 +90,33 @@ def group_pile(
             matrix = whitening(both, groups)
         taught = taught if time else matrix
         points = unit(pile @ matrix)
-        found = find_groups(points, k, seed=seed)
-        of_pile = found + n_known
+        smoothed = find_groups(points, k, seed=seed)
+        of_pile = smoothed + n_known
     near = neighbours(points)
     linked = link_groups(points, near, k, seed=seed)
-    if linked is not None and leaving(near, linked, k) < CLEARER * leaving(near, found, k):
+    if linked is not None and leaving(near, linked, k) < CLEARER * leaving(near, smoothed, k):
         return _voted(points, matrix, _LINKED, linked, k, seed=seed, runs=runs)
     apart = unit(pile @ taught)
     branches = uneven_groups(apart, k, seed=seed) if tree else None
-    if branches is not None and _fit_better(apart, points, branches, found, k, seed=seed):
+    if branches is not None and _fit_better(apart, points, branches, smoothed, k, seed=seed):
         return _voted(apart, taught, _BRANCHES, branches, k, seed=seed, runs=runs)
-    return _voted(points, matrix, _SMOOTHED, found, k, seed=seed, runs=runs)
+    return _voted(points, matrix, _SMOOTHED, smoothed, k, seed=seed, runs=runs)
 
 
-def _fit_better(taught: Tensor, points: Tensor, branches: Tensor, found: Tensor, k: int, *, seed: int) -> bool:
-    """Whether branches of a tree are to be taken rather than the groups `found` (n,) by k-means.
+def _fit_better(taught: Tensor, points: Tensor, branches: Tensor, groups: Tensor, k: int, *, seed: int) -> bool:
+    """Whether branches of a tree are to be taken rather than the `groups` (n,) by k-means.
 
     They must lie further apart in the space that the known classes alone have taught, `taught` (n, d): in that of `points` the
     groups of k-means are classes already, and a class that k-means has cut stays cut. There is also to be a reason: groups of
     k-means that differ in size, or branches that lie further apart there after smoothing, for which k-means does all it can.
     """
-    both = torch.stack([branches, found])
+    both = torch.stack([branches, groups])
 
     def further(where: Tensor) -> bool:
         ours, theirs = silhouette(where, both, sample=TREE_SAMPLE, seed=seed).score.tolist()
         return bool(ours > theirs)
 
-    return further(taught) and (are_uneven(found, k) or further(smooth(points)))
+    return further(taught) and (are_uneven(groups, k) or further(smooth(points)))
 
 
 class _Way(NamedTuple):
@@ -156,15 +156,15 @@ _LINKED = _Way(
 _BRANCHES = _Way("tree", lambda points, k, seed: uneven_groups(points, k, seed=seed), _by_share)
 
 
-def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, seed: int, runs: int) -> Grouping:
-    """Repeat the search on parts of `points` and let all runs vote; `found` is the answer of the whole.
+def _voted(points: Tensor, matrix: Tensor, way: _Way, first: Tensor, k: int, *, seed: int, runs: int) -> Grouping:
+    """Repeat the search on parts of `points` and let all runs vote; `first` is the answer of the whole.
 
     A run that finds nothing agrees with nothing. With fewer than two images for each group there are no parts to repeat it on.
     """
     runs = runs if len(points) >= 2 * k else 0
     generator = torch.Generator().manual_seed(seed)
     index = torch.arange(len(points), device=points.device)
-    votes = way.answer(points, points, found, k) + one_hot(found, k)
+    votes = way.answer(points, points, first, k) + one_hot(first, k)
     agree = torch.zeros(len(points), k, device=points.device)
     kept = max(k, round(KEPT * len(points)))
     for run in range(runs):
@@ -172,7 +172,7 @@ def _voted(points: Tensor, matrix: Tensor, way: _Way, found: Tensor, k: int, *, 
         again = way.find(points[part], k, seed + 1 + run)
         if again is None:
             continue
-        groups = matched(found[part], again, k)[again]
+        groups = matched(first[part], again, k)[again]
         said = way.answer(points, points[part], groups, k)
         agree[index, said.argmax(1)] += 1
         said[part] = (said[part] + one_hot(groups, k)) / 2
@@ -192,8 +192,10 @@ def how_apart(pile: Tensor, learned: Grouping, plain: Grouping, *, seed: int = 0
     """
     rows = torch.stack([learned.labels, plain.labels])
     spaces = [smooth(unit(pile @ grouping.matrix)) for grouping in (learned, plain)]
-    found = torch.stack([silhouette(points, rows, sample=SAMPLE, seed=seed).score for points in spaces]).cpu()
-    scores = torch.where(found.isnan(), -1.0, found).mean(0).tolist()  # of a single group there is no silhouette
+    silhouettes = torch.stack([silhouette(points, rows, sample=SAMPLE, seed=seed).score for points in spaces]).cpu()
+    scores = (
+        torch.where(silhouettes.isnan(), -1.0, silhouettes).mean(0).tolist()
+    )  # of a single group there is no silhouette
     return dict(zip(("learned", "plain"), scores, strict=True))
 
 
@@ -212,9 +214,9 @@ def clearer_groups(
 
     Links are those of the space in which the groups were found and of the pile as it is. For the rest see :func:`group_pile`.
     """
-    found = group_pile(labelled, labels, pile, k, tree=False, seed=seed, runs=0)
-    spaces = found.matrix, torch.eye(pile.shape[1], device=pile.device)
-    return found.labels, _clearer(pile, spaces, found.labels, others)
+    groups = group_pile(labelled, labels, pile, k, tree=False, seed=seed, runs=0)
+    spaces = groups.matrix, torch.eye(pile.shape[1], device=pile.device)
+    return groups.labels, _clearer(pile, spaces, groups.labels, others)
 
 
 def _clearer(pile: Tensor, spaces: Sequence[Tensor], groups: Tensor, others: Tensor) -> Tensor:

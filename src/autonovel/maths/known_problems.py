@@ -91,11 +91,11 @@ def _problem(
     old: Tensor, labels: Tensor, new: Tensor, truth: Tensor, k: int, tree: bool, seed: int
 ) -> tuple[KnownProblem, float]:
     """The groups of some known classes taken for new ones, and the accuracy of plain k-means on them."""
-    found = group_pile(old, labels, new, k, tree=tree, seed=seed)
+    groups = group_pile(old, labels, new, k, tree=tree, seed=seed)
     plain = kmeans(new, k, restarts=PLAIN_RESTARTS, seed=seed).labels
-    right = majority_right(found.labels, truth, k)
-    accuracy = _matched(truth, found.labels)
-    return KnownProblem(found.votes, right, accuracy, _matched(plain, found.labels)), _matched(truth, plain)
+    right = majority_right(groups.labels, truth, k)
+    accuracy = _matched(truth, groups.labels)
+    return KnownProblem(groups.votes, right, accuracy, _matched(plain, groups.labels)), _matched(truth, plain)
 
 
 def best_groups(

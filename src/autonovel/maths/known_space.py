@@ -116,8 +116,8 @@ def _directions(x: Tensor, count: int) -> Tensor:
         axes = torch.linalg.qr(x.T @ (x @ axes)).Q
     placed = (x @ axes).double()
     vectors = torch.linalg.eigh(placed.T @ placed).eigenvectors[:, -count:]
-    found: Tensor = axes @ vectors.float()
-    return found
+    directions: Tensor = axes @ vectors.float()
+    return directions
 
 
 def components(*parts: Tensor) -> list[Tensor]:
@@ -180,14 +180,14 @@ def nearest(points: Tensor, count: int, among: Tensor | None = None) -> Tensor:
     """int64 (n, count): the rows of `among` most similar to each point; without `among` the other points."""
     others = points if among is None else among
     step = max(1, _BLOCK // len(others))
-    found = []
+    blocks = []
     for begin in range(0, len(points), step):
         block = points[begin : begin + step] @ others.T
         if among is None:
             own = torch.arange(len(block), device=points.device)
             block[own, begin + own] = -torch.inf
-        found.append(block.topk(count, dim=1).indices)
-    return torch.cat(found)
+        blocks.append(block.topk(count, dim=1).indices)
+    return torch.cat(blocks)
 
 
 def find_groups(points: Tensor, k: int, *, plain: bool = False, restarts: int = 10, seed: int = 0) -> Tensor:
@@ -197,8 +197,8 @@ def find_groups(points: Tensor, k: int, *, plain: bool = False, restarts: int = 
     """
     if not 1 <= k <= len(points):
         raise InputError(f"{len(points)} images cannot be put into {k} groups; ask for 1 to {len(points)}.")
-    found = kmeans(points if plain else smooth(points), k, restarts=restarts, seed=seed).labels
-    return without_empty(points, found, k)
+    groups = kmeans(points if plain else smooth(points), k, restarts=restarts, seed=seed).labels
+    return without_empty(points, groups, k)
 
 
 def without_empty(points: Tensor, groups: Tensor, k: int) -> Tensor:

@@ -32,21 +32,21 @@ def cluster_accuracy(truth: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     >>> cluster_accuracy([0, 0, 1, 1], [7, 7, 2, 7])
     0.75
     """
-    true, found = _compact(truth), _compact(predicted)
-    _check(true, found)
-    mapping = match(true, found)
-    return float(np.mean([mapping[p] == t for t, p in zip(true.tolist(), found.tolist(), strict=True)]))
+    true, guessed = _compact(truth), _compact(predicted)
+    _check(true, guessed)
+    mapping = match(true, guessed)
+    return float(np.mean([mapping[p] == t for t, p in zip(true.tolist(), guessed.tolist(), strict=True)]))
 
 
 def clustering_scores(truth: npt.ArrayLike, predicted: npt.ArrayLike) -> dict[str, float]:
     """ACC, normalised mutual information and adjusted Rand index."""
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-    true, found = _compact(truth), _compact(predicted)
+    true, guessed = _compact(truth), _compact(predicted)
     return {
-        "acc": cluster_accuracy(true, found),
-        "nmi": float(normalized_mutual_info_score(true, found)),
-        "ari": float(adjusted_rand_score(true, found)),
+        "acc": cluster_accuracy(true, guessed),
+        "nmi": float(normalized_mutual_info_score(true, guessed)),
+        "ari": float(adjusted_rand_score(true, guessed)),
     }
 
 
@@ -77,8 +77,8 @@ def joint_scores(truth: Labels, predicted: Labels, n_known: int) -> dict[str, di
     fixed = {k: k for k in range(n_known)}
     among_new = ~old & (predicted >= n_known)
     if among_new.any():
-        found = match(truth[among_new] - n_known, predicted[among_new] - n_known)
-        fixed |= {p + n_known: t + n_known for p, t in found.items()}
+        matching = match(truth[among_new] - n_known, predicted[among_new] - n_known)
+        fixed |= {p + n_known: t + n_known for p, t in matching.items()}
     hits_fixed = np.array([fixed.get(p, -1) for p in predicted.tolist()], dtype=np.int64) == truth
     return {
         "separate": {"old": alone(old), "new": alone(~old), "all": alone(everything)},

@@ -39,8 +39,8 @@ class Mirrored:
 
     def sentence(self) -> str:
         """What was found, for a person."""
-        found = f"labelled images find their class in {self.plain:.0%} of cases, mirrored ones in {self.mirrored:.0%}"
-        return f"views are {'not ' if self.harmful else ''}mirrored: {found}"
+        shares = f"labelled images find their class in {self.plain:.0%} of cases, mirrored ones in {self.mirrored:.0%}"
+        return f"views are {'not ' if self.harmful else ''}mirrored: {shares}"
 
 
 def look_mirrored(images: Tensor, labels: Tensor) -> Mirrored:

@@ -57,8 +57,8 @@ class OldImages:
         seen = f"About {100 * self.share:.0f} % of the pile looks like a known class"
         if self.leak is not None:
             seen += f"; if all its classes were new, {100 * self.leak:.0f} % would"
-        found = f"{seen}. It is taken to hold {'known classes too' if self.mixed else 'new classes only'}"
-        return found + (f"; {len(self.label)} images can hardly tell." if len(self.label) < FEW else ".")
+        reason = f"{seen}. It is taken to hold {'known classes too' if self.mixed else 'new classes only'}"
+        return reason + (f"; {len(self.label)} images can hardly tell." if len(self.label) < FEW else ".")
 
 
 def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -> OldImages:
@@ -180,7 +180,7 @@ def _how_sure(draws: list[_Draw], share: float) -> tuple[float, float]:
 
 def _width(draws: list[_Draw]) -> float:
     """How many units of score lie between sure and unsure when planted images and probes are separated."""
-    best, found = torch.inf, 0.1
+    best, chosen = torch.inf, 0.1
     for width in torch.logspace(-2, -0.3, 12).tolist():
         loss = 0.0
         for draw in draws:
@@ -189,8 +189,8 @@ def _width(draws: list[_Draw]) -> float:
             loss -= torch.nn.functional.logsigmoid((draw.planted - cut) / width).mean().item()
             loss -= torch.nn.functional.logsigmoid((cut - new) / width).mean().item()
         if loss < best:
-            best, found = loss, width
-    return found
+            best, chosen = loss, width
+    return chosen
 
 
 def least_similar(points: Tensor, labels: Tensor, *, folds: int = 5, rate: float = 0.01, seed: int = 0) -> float:
@@ -200,10 +200,10 @@ def least_similar(points: Tensor, labels: Tensor, *, folds: int = 5, rate: float
     """
     n_known = int(labels.max()) + 1
     fold = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed)).to(points.device) % folds
-    found = []
+    similarities = []
     for number in range(folds):
         rest, held = fold != number, fold == number
         if rest.any() and held.any():
             means = unit(points.new_zeros(n_known, points.shape[1]).index_add_(0, labels[rest], points[rest]))
-            found.append((points[held] @ means.T).amax(1))
-    return torch.cat(found).quantile(rate).item() if found else -1.0
+            similarities.append((points[held] @ means.T).amax(1))
+    return torch.cat(similarities).quantile(rate).item() if similarities else -1.0

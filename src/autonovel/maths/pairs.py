@@ -105,9 +105,9 @@ def nearest_pairs(features: Tensor, mask: Tensor) -> Tensor:
     itself = _itself(n, features)
     similarity = torch.where(mask[None, :] & ~itself, _cosines(features), -torch.inf)
     best, nearest = similarity.max(1)
-    found = best.isfinite() & mask  # an image alone has no nearest
-    points_at = (nearest[:, None] == torch.arange(n, device=features.device)) & found[:, None]
-    alike = (nearest[:, None] == nearest[None, :]) & found[:, None] & found[None, :]
+    has_nearest = best.isfinite() & mask  # an image alone has no nearest
+    points_at = (nearest[:, None] == torch.arange(n, device=features.device)) & has_nearest[:, None]
+    alike = (nearest[:, None] == nearest[None, :]) & has_nearest[:, None] & has_nearest[None, :]
     return ((points_at | points_at.T | alike | itself) & mask[:, None] & mask[None, :]).float()
 
 

@@ -50,18 +50,18 @@ def rare_groups(
         return nothing
     counts = torch.cat([_beyond_chance(some @ second.T, least) for some in middles.split(_BLOCK // len(second) + 1)])
     middles, counts = middles[counts >= smallest / 2], counts[counts >= smallest / 2]
-    found: list[Tensor] = []
+    dense: list[Tensor] = []
     left = points
     while len(middles):
         member = left @ middles[counts.argmax()] >= least
         if int(member.sum()) < smallest:
             break
-        found.append(unit(left[member].mean(0, keepdim=True))[0])
+        dense.append(unit(left[member].mean(0, keepdim=True))[0])
         # between two groups lie middles that are near to some points of either
-        left = left[left @ found[-1] < least]
+        left = left[left @ dense[-1] < least]
         counts = torch.cat([(some @ left.T >= least).sum(1) for some in middles.split(_BLOCK // max(1, len(left)) + 1)])
         middles, counts = middles[counts >= smallest], counts[counts >= smallest]
-    return torch.stack(found) if found else nothing
+    return torch.stack(dense) if dense else nothing
 
 
 def _shifted(points: Tensor, seeds: Tensor) -> Tensor:

@@ -47,9 +47,9 @@ class Strangers:
         image = torch.randperm(len(points), generator=generator).to(points.device) % FOLDS
         fold = torch.zeros(k, dtype=torch.long, device=points.device)
         fold[filled] = (torch.randperm(classes, generator=generator) % min(CLASS_FOLDS, classes)).to(points.device)
-        found = (_held_out(points, groups, k, fold) for fold in (image, fold[groups]))
+        similarities = (_held_out(points, groups, k, fold) for fold in (image, fold[groups]))
         levels = torch.linspace(0, 1, LEVELS, device=points.device)
-        return cls(group_means(points, groups, k), *(similar.quantile(levels) for similar in found))
+        return cls(group_means(points, groups, k), *(similar.quantile(levels) for similar in similarities))
 
     def similar(self, features: Tensor) -> Tensor:
         """(n,): how similar images with features (n, d) are to the nearest class."""
@@ -73,10 +73,10 @@ class Strangers:
 
 def _held_out(points: Tensor, groups: Tensor, k: int, fold: Tensor) -> Tensor:
     """The similarity of each point to the nearest mean of the points of other folds."""
-    found = torch.empty(len(points), device=points.device)
+    similar = torch.empty(len(points), device=points.device)
     for number in range(int(fold.max()) + 1):
         rest, held = fold != number, fold == number
         means = group_means(points[rest], groups[rest], k)
         there = torch.bincount(groups[rest], minlength=k) > 0
-        found[held] = (points[held] @ means[there].T).amax(1)
-    return found
+        similar[held] = (points[held] @ means[there].T).amax(1)
+    return similar

@@ -97,10 +97,10 @@ def sample_tree(points: Tensor, *, seed: int = 0) -> Sample:
 
 def groups_of(sample: Sample, points: Tensor, k: int) -> Tensor | None:
     """int64 (n,): `k` groups of `points` (n, d) of length 1 by their tree; None where no `k` are more than strays."""
-    found = cut(sample.tree, k, max(2.0, LEAST * len(sample.rows) / k))
-    if found is None:
+    branches = cut(sample.tree, k, max(2.0, LEAST * len(sample.rows) / k))
+    if branches is None:
         return None
-    groups = torch.from_numpy(found).to(points.device)
+    groups = torch.from_numpy(branches).to(points.device)
     inside = groups >= 0
     means = group_means(sample.smoothed[inside], groups[inside], k)
     groups = torch.where(inside, groups, (sample.smoothed @ means.T).argmax(1))

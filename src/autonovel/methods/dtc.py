@@ -125,7 +125,7 @@ class DTC(PileMethod):
     def losses(self, net: Net, seen: Seen, ramp: Tensor) -> dict[str, Tensor]:
         """The divergence from the targets, and the agreement of the variant."""
         s, mask = self.settings, seen.labels < 0
-        scores = [found[0] for found in net.head_of("new", net.features_of(seen.views))]
+        scores = [score[0] for score in net.head_of("new", net.features_of(seen.views))]
         losses = {"clusters": divergence_from(self.targets[seen.index], scores[0], mask)}
         q = scores[0].softmax(1)
         if s.variant == "pi":

@@ -63,10 +63,10 @@ class Neighbours(JointObjective):
             pile = torch.nonzero(look.labels < 0).flatten()
             device, room = self.neighbours.device, self.neighbours.shape[1]
             points = unit(look.features(pile).to(device))
-            found = look.agreed(lambda: nearest(points, min(room, len(pile) - 1)).cpu()).to(device)
-            again = torch.arange(room, device=device) % found.shape[1]  # a small pile has fewer than there is room for
+            near = look.agreed(lambda: nearest(points, min(room, len(pile) - 1)).cpu()).to(device)
+            again = torch.arange(room, device=device) % near.shape[1]  # a small pile has fewer than there is room for
             pile = pile.to(device)
-            self.neighbours[pile] = pile[found[:, again]].int()
+            self.neighbours[pile] = pile[near[:, again]].int()
 
     def order(self, labels: Tensor, *key: object) -> Tensor:
         """As for other objectives, but the second half of a batch are neighbours of the first."""

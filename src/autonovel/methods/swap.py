@@ -172,12 +172,12 @@ class Swap(JointObjective):
             losses["divergence"] = -swap.divergence * ramp * divergence
         return losses
 
-    def _swapped(self, log_p: list[Tensor], found: list[Tensor], labels: Tensor) -> Tensor:
+    def _swapped(self, log_p: list[Tensor], terms: list[Tensor], labels: Tensor) -> Tensor:
         """Cross-entropy of each view against the labels and the targets of the other full-size views, by head: (heads,)."""
-        heads, _, clusters = found[0].shape
+        heads, _, clusters = terms[0].shape
         given = _one_hot(labels, log_p[0].shape[2] - clusters).expand(heads, -1, -1)
         total, count = log_p[0].new_zeros(heads), 0
-        for v, assigned in enumerate(found):
+        for v, assigned in enumerate(terms):
             target = torch.cat([given, assigned], 2)
             for w in range(len(log_p)):
                 if w != v:

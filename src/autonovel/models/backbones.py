@@ -181,10 +181,10 @@ def _check_parts(names: Sequence[str]) -> None:
 def _together(wanted: _Spec) -> Backbone:
     name = wanted.settings.backbone
     names = parts_of(name)
-    found = [_builder(part)(wanted._replace(settings=replace(wanted.settings, backbone=part))) for part in names]
-    statistics = [one.statistics for one in found if one.statistics is not None]
-    blocks = side_by_side([one.blocks for one in found], statistics)
-    n_features, side = sum(one.n_features for one in found), max(one.side for one in found)
+    parts = [_builder(part)(wanted._replace(settings=replace(wanted.settings, backbone=part))) for part in names]
+    statistics = [one.statistics for one in parts if one.statistics is not None]
+    blocks = side_by_side([one.blocks for one in parts], statistics)
+    n_features, side = sum(one.n_features for one in parts), max(one.side for one in parts)
     return _pretrained(name, blocks, n_features, statistics[0], side, wanted.settings)
 
 
@@ -244,12 +244,12 @@ def _hf(wanted: _Spec) -> Backbone:
 
 def _read_tower(network: nn.Module, x: Tensor) -> Tensor:
     """The pooled features; the class token instead of what a dense pooler makes of it, which is often left untrained."""
-    found = network(pixel_values=x)
+    output = network(pixel_values=x)
     pooler = getattr(network, "pooler", None)
     if isinstance(pooler, nn.Module) and hasattr(pooler, "dense"):
-        tokens: Tensor = found.last_hidden_state[:, 0]
+        tokens: Tensor = output.last_hidden_state[:, 0]
         return tokens
-    pooled: Tensor = found.pooler_output
+    pooled: Tensor = output.pooler_output
     return pooled
 
 

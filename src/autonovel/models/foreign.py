@@ -171,8 +171,8 @@ def group_names(names: Iterable[str]) -> dict[str, list[str]]:
     {'stem': ['conv1.weight'], 'layer3': ['layer1.0.w'], 'layer4': ['layer2.0.w'], 'pool': ['norm.weight']}
     """
     names = list(names)
-    found = [_STAGE.search(name) for name in names]
-    numbers = [int(match[1]) if match else None for match in found]
+    matches = [_STAGE.search(name) for name in names]
+    numbers = [int(match[1]) if match else None for match in matches]
     stages = sorted({number for number in numbers if number is not None})
     n_blocks = min(4, len(stages))
     groups: dict[str, list[str]] = {block: [] for block in ("stem", "layer1", "layer2", "layer3", "layer4", "pool")}

@@ -95,8 +95,8 @@ class Nearest(nn.Module):
         """Features (n, d) to scores (n, classes)."""
         x, scale = x.float(), x.shape[1] ** -0.5
         # less the term that is the same for all classes
-        found: Tensor = (2 * x @ self.centres.T - self.centres.square().sum(1)) * scale
-        return found
+        scores: Tensor = (2 * x @ self.centres.T - self.centres.square().sum(1)) * scale
+        return scores
 
 
 class SpaceHead(nn.Module):
@@ -225,8 +225,8 @@ class Alike(nn.Module):
         first, second = (centred * scale.repeat(2)).chunk(2, 1)
         # on a CPU a few rows at a time, which stay in its caches: a quarter of the time
         rows = max(1, _PAIRED_AT_ONCE // second.numel()) if x.device.type == "cpu" else len(x)
-        found = [self.answer((some[:, None] + second).relu_()) for some in (first + self.bias).split(rows)]
-        return torch.cat(found)
+        scores = [self.answer((some[:, None] + second).relu_()) for some in (first + self.bias).split(rows)]
+        return torch.cat(scores)
 
 
 def _mlp(spec: HeadSpec) -> nn.Module:

@@ -29,10 +29,10 @@ def likeliest(backbone: str, features: Tensor) -> npt.NDArray[np.uint16]:
     Several networks beside each other answer with the mean of their logits.
     """
     heads = [load_classifier(LITE[part]) for part in parts_of(backbone)]
-    found = []
+    rows = []
     for some in features.float().split(CHUNK):
         parts = zip(some.split(N_FEATURES, 1), heads, strict=True)
         logits = [F.linear(LENGTH * F.normalize(own), weight, bias) for own, (weight, bias) in parts]
         best = torch.stack(logits).mean(0).softmax(1).topk(LIKELIEST)
-        found.append(torch.stack([best.indices.float(), (65535 * best.values).round()], 2).numpy().astype(np.uint16))
-    return np.concatenate(found)
+        rows.append(torch.stack([best.indices.float(), (65535 * best.values).round()], 2).numpy().astype(np.uint16))
+    return np.concatenate(rows)

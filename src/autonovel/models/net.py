@@ -264,11 +264,11 @@ def _each_view(part: Callable[[Tensor, int], Tensor], views: Sequence[Tensor]) -
 
 
 def _together(part: Callable[[Tensor, int], Tensor], views: Sequence[Tensor]) -> list[Tensor]:
-    found: dict[int, list[Tensor]] = {}
+    by_side: dict[int, list[Tensor]] = {}
     for side in dict.fromkeys(view.shape[-1] for view in views):
         alike = [view for view in views if view.shape[-1] == side]
-        found[side] = list(part(torch.cat(alike), len(alike)).chunk(len(alike)))
-    return [found[view.shape[-1]].pop(0) for view in views]
+        by_side[side] = list(part(torch.cat(alike), len(alike)).chunk(len(alike)))
+    return [by_side[view.shape[-1]].pop(0) for view in views]
 
 
 def _last_linear(head: nn.Module) -> nn.Linear:

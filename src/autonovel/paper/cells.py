@@ -149,10 +149,10 @@ class Row:
 
     def values(self, columns: int) -> list[Value | None]:
         """The figures, one for each column."""
-        found = [_value(text) for text in self.figures.split()] or [None] * columns
-        if len(found) != columns:
-            raise ValueError(f"The row '{self.title}' has {len(found)} figures for {columns} columns.")
-        return found
+        figures = [_value(text) for text in self.figures.split()] or [None] * columns
+        if len(figures) != columns:
+            raise ValueError(f"The row '{self.title}' has {len(figures)} figures for {columns} columns.")
+        return figures
 
 
 def table(name: str, label: str, title: str, columns: Mapping[str, str], rows: Mapping[str, Row], **more: Any) -> Table:
@@ -178,5 +178,5 @@ def quoted(source: str) -> Ways:
 
 def by_column(ways: Mapping[str, Way] | Sequence[Way], columns: Sequence[str] = ()) -> Ways:
     """A row whose cells differ."""
-    found = ways if isinstance(ways, Mapping) else dict(zip(columns, ways, strict=True))
-    return lambda column: found[column]
+    by_name = ways if isinstance(ways, Mapping) else dict(zip(columns, ways, strict=True))
+    return lambda column: by_name[column]

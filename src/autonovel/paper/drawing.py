@@ -22,13 +22,13 @@ POINTS = 5000
 
 def draw_tables(page: Page, tables: Sequence[Table], folder: Path) -> list[Path]:
     """A picture of each table or curve that has a figure of ours; returns the files."""
-    found = []
+    files = []
     for table in tables:
         if any(page.shown(table, cell) is not None for cell in table.cells):
             figure = Figure(figsize=(8, 0.8 + (4 if table.axis else 0.28 * len(table.cells))), layout="constrained")
             (_curve if table.axis else _dots)(page, table, figure.subplots())
-            found.append(save(figure, folder / f"{table.name}.png"))
-    return found
+            files.append(save(figure, folder / f"{table.name}.png"))
+    return files
 
 
 def _curve(page: Page, table: Table, axes: Axes) -> None:
@@ -119,18 +119,18 @@ def tsne(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Two coordinates for each point; perplexity 30, the same seed always."""
     from sklearn.manifold import TSNE
 
-    found: npt.NDArray[np.float32] = TSNE(
+    places: npt.NDArray[np.float32] = TSNE(
         init="pca", perplexity=min(30, (len(points) - 1) / 3), random_state=0
     ).fit_transform(points)
-    return found
+    return places
 
 
 def principal(features: npt.NDArray[Any], axes: int) -> npt.NDArray[np.float32]:
     """Coordinates along the strongest axes."""
     centred = features.astype(np.float32) - features.mean(0, dtype=np.float32)
     u, s, _ = np.linalg.svd(centred, full_matrices=False)
-    found: npt.NDArray[np.float32] = u[:, :axes] * s[:axes]
-    return found
+    places: npt.NDArray[np.float32] = u[:, :axes] * s[:axes]
+    return places
 
 
 def draw_curves(curves: Mapping[str, Mapping[str, Sequence[float]]], epochs: Sequence[int], file: Path) -> Path:

@@ -34,33 +34,33 @@ def _plan(table: Table, row: str, column: str) -> Plan:
 
 
 def _cifar() -> list[Earlier]:
-    found = []
+    earlier = []
     for data, full, incremental in (("cifar10", "eb9c91d", "25a91c0"), ("cifar100", "f03ac04", "f03ac04")):
         runs = tuple(f"paper-{data}-seed{seed}" for seed in range(3))
         plain = {"run": runs, "commit": full}
-        found += [
+        earlier += [
             Earlier("cifar", plain, _plan(ABLATION, "full", data), _ALL),
             Earlier("cifar", plain, Plan(data, data, {"method": "kmeans"}), {"acc_new": "kmeans.supervised_features"}),
             Earlier("cifar", {"run": f"paper-{data}-il-seed0", "commit": incremental},
                     _plan(INCREMENTAL, "incremental", f"{data} all"), _ALL),
         ]  # fmt: skip
         frozen = {"run": f"features-{data}-seed0", "commit": {"cifar10": "80ab936", "cifar100": "faff029"}[data]}
-        found.append(
+        earlier.append(
             Earlier("cifar", frozen, _plan(TRANSFER, "kmeans", data), {"acc_new": "kmeans.supervised_features"})
         )
     runs = tuple(f"fast-cifar10-il-seed{seed}" for seed in range(3))
-    found.append(
+    earlier.append(
         Earlier(
             "cifar", {"run": runs, "commit": "0927a80"}, _plan(INCREMENTAL, "incremental", "cifar10 all"), _ALL, "fast"
         )
     )
     rows = {"full": ("full", "f03ac04"), "no-consistency": ("no-mse", "2689e68"), "no-rotation": ("no-ss", "2689e68")}
-    found += [
+    earlier += [
         Earlier("cifar", {"run": f"cluster-cifar10-{name}", "commit": commit}, _plan(CLUSTERING, row, "cifar10-both"), _ACC,
                 note="training images alone")
         for name, (row, commit) in rows.items()
     ]  # fmt: skip
-    return found
+    return earlier
 
 
 def _choices() -> list[Earlier]:
@@ -69,13 +69,13 @@ def _choices() -> list[Earlier]:
     for name in ("rotation", "simclr"):
         table = "depth" if name == "rotation" else f"depth-{name}"
         rows[table] = {column: _plan(DEPTH, name, column) for column in DEPTH.columns}
-    found = [
+    earlier = [
         Earlier("choices", {"table": table, "row": row}, plan, _ALL, "fast")
         for table, plans in rows.items()
         for row, plan in plans.items()
     ]
     raw = {row: _plan(PRETRAINING, f"kmeans-{row}", "cifar10") for row in _FIRST}
-    return found + [
+    return earlier + [
         Earlier("choices", {"table": "pretraining", "row": row}, plan, {"acc_new": "acc_raw"}, "fast")
         for row, plan in raw.items()
     ]
@@ -83,12 +83,12 @@ def _choices() -> list[Earlier]:
 
 def _omniglot() -> list[Earlier]:
     """With the true number, one network of the authors' schedule over two commits; with the estimated one, another network."""
-    found = []
+    earlier = []
     for alphabet in EVALUATION_ALPHABETS:
         data = f"omniglot:{alphabet}"
         own = {"alphabet": alphabet, "commit": ("4483efa", "0927a80")}
         counted = _plan(NUMBER_OMNIGLOT, alphabet, "full")
-        found += [
+        earlier += [
             Earlier("omniglot", own, Plan(data, "omniglot"), {"acc_new": "acc_true"}),
             Earlier("omniglot", own, Plan(data, "omniglot", {"method": "kmeans"}), {"acc_new": "kmeans.pretrain"}),
             Earlier("omniglot", own, counted, {"n_new_estimated": "n_estimated"}),
@@ -100,7 +100,7 @@ def _omniglot() -> list[Earlier]:
                 note="a shorter first stage, then a supervised one",
             ),
         ]
-    return found  # fmt: skip
+    return earlier  # fmt: skip
 
 
 EARLIER: tuple[Earlier, ...] = (*_cifar(), *_choices(), *_omniglot())

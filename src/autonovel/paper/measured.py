@@ -82,13 +82,13 @@ def read(folder: Path, earlier: Sequence[Earlier] = ()) -> list[Measured]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    found = []
+    lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            found.append(json.loads(line))
+            lines.append(json.loads(line))
         except ValueError:  # cut off by a kill
             continue
-    return found
+    return lines
 
 
 def _fits(entry: Earlier, line: Mapping[str, Any]) -> bool:
@@ -170,16 +170,18 @@ class Results:
         if own is None:
             return None
         parts = own.parts()
-        found = [self.newest(part, scale) for part in parts]
-        seeds = sorted(set(found[0]).intersection(*found[1:]))
+        runs_of_parts = [self.newest(part, scale) for part in parts]
+        seeds = sorted(set(runs_of_parts[0]).intersection(*runs_of_parts[1:]))
         if not seeds:
             return None
         times = 100.0 if unit == "%" else 1.0
         values = [
-            statistics.fmean(times * _at_score(by_seed[seed], part) for part, by_seed in zip(parts, found, strict=True))
+            statistics.fmean(
+                times * _at_score(by_seed[seed], part) for part, by_seed in zip(parts, runs_of_parts, strict=True)
+            )
             for seed in seeds
         ]
-        return Figure(tuple(values), scale, tuple(by_seed[seed] for seed in seeds for by_seed in found))
+        return Figure(tuple(values), scale, tuple(by_seed[seed] for seed in seeds for by_seed in runs_of_parts))
 
     def cell(self, table: Table, cell: Cell, scales: Sequence[str] = ("paper", "fast")) -> Figure | None:
         """What is shown of a cell, on the first of the scales on which there is something."""
@@ -199,7 +201,7 @@ class Results:
         """Over the rows of the table: how far the counts lie from the true numbers."""
         counted = cell.column if cell.column != "error" else "full"
         rows = [row for row in table.rows if row != "error"] if cell.row == "error" else [cell.row]
-        found, errors = [], []
+        figures, errors = [], []
         for row in rows:
             own, true = table.cell(row, counted), table.cell(row, "true")
             if own is None or true is None or true.paper is None or not isinstance(own.way, Plan):
@@ -207,9 +209,9 @@ class Results:
             shown = self.shown(own.way, scale, table.unit)
             if shown is None:
                 return None
-            found.append(shown)
+            figures.append(shown)
             errors.append(abs(shown.values[0] - true.paper.mean))
-        return Figure((statistics.fmean(errors),), scale, tuple(run for shown in found for run in shown.runs))
+        return Figure((statistics.fmean(errors),), scale, tuple(run for shown in figures for run in shown.runs))
 
     def failed(self, plan: Plan, scale: str) -> str:
         """Why the newest run of a plan failed; empty where it did not."""

@@ -114,8 +114,8 @@ def draw_rules(run: Folder, data: ImageSet, truth: Truth, file: Path) -> Path:
         features = torch.from_numpy(read_kept(run, epoch))
         clusters = kmeans(features, n_new, restarts=3).labels
         for title, settings in rules.items():
-            found = compare_rule(features, clusters, torch.from_numpy(classes), n_new, settings)
-            for lines, value in zip(curves.values(), found, strict=True):
+            compared = compare_rule(features, clusters, torch.from_numpy(classes), n_new, settings)
+            for lines, value in zip(curves.values(), compared, strict=True):
                 lines.setdefault(title, []).append(value)
     return draw_curves(curves, at, file)
 
@@ -137,8 +137,8 @@ def compare_rule(
     for number in range(BATCHES):
         index = torch.randperm(len(features), generator=host_generator(0, "rules", number))[:BATCH]
         mask = torch.ones(len(index), dtype=torch.bool)
-        found = PairInput(features[index], mask, clusters[index], n_new, k, settings.get("joint.threshold", 0.85))
-        alike = rule(found).fill_diagonal_(0)
+        pair_input = PairInput(features[index], mask, clusters[index], n_new, k, settings.get("joint.threshold", 0.85))
+        alike = rule(pair_input).fill_diagonal_(0)
         true = (classes[index][:, None] == classes[index][None]).float().fill_diagonal_(0)
         right, said, there = right + float((alike * true).sum()), said + float(alike.sum()), there + float(true.sum())
     return right / max(said, 1e-9), right / max(there, 1e-9)

@@ -54,14 +54,14 @@ def recipe_of(plan: Plan, scale: Scale, tried: Mapping[str, Any] | None = None) 
 def find_tables(names: Sequence[str]) -> list[Table]:
     """Tables and curves by name or number; all of them where none is named."""
     there = {**TABLES, **CURVES}
-    found = []
+    tables = []
     for name in names or there:
         name = NUMBERED.get(name, name)
         if name not in there:
             near = did_you_mean(name, [*there, *NUMBERED])
             raise InputError(f"The paper has no table or figure '{name}' here{near}; choose among {', '.join(there)}.")
-        found.append(there[name])
-    return found
+        tables.append(there[name])
+    return tables
 
 
 def wanted(
@@ -91,7 +91,7 @@ def wanted(
             if not any(_is(name, one) for one in there):
                 raise InputError(f"{option(flag)} {name}: no table here has that{did_you_mean(name, there)}; choose among "
                                  f"{', '.join(dict.fromkeys(there))}.")  # fmt: skip
-    found: dict[str, Wanted] = {}
+    jobs: dict[str, Wanted] = {}
     for table in tables:
         for cell in table.cells:
             if not isinstance(cell.way, Plan) or not _chosen(cell.row, rows) or not _chosen(cell.column, columns):
@@ -105,16 +105,16 @@ def wanted(
                 )
                 name += f".{part.data.partition(':')[2]}" if part != plan else ""
                 key = about(part) + ("classes" if part.score.startswith("classes.") else "")
-                if key not in found:
-                    found[key] = Wanted(name, part, (part.score,), 0)
+                if key not in jobs:
+                    jobs[key] = Wanted(name, part, (part.score,), 0)
                 else:
-                    one = found[key]
+                    one = jobs[key]
                     whole = replace(one.plan, until=one.plan.until and part.until)
-                    found[key] = replace(one, plan=whole, scores=tuple(dict.fromkeys((*one.scores, part.score))))
+                    jobs[key] = replace(one, plan=whole, scores=tuple(dict.fromkeys((*one.scores, part.score))))
     return [
         replace(one, seed=seed, name=f"{one.name}.s{seed}")
         for seed in range(seeds)
-        for one in found.values()
+        for one in jobs.values()
         if seed == 0 or not one.counts_alone
     ]
 

@@ -121,9 +121,9 @@ class Page:
         columns = {name: title.replace("CIFAR-10", "digits") for name, title in table.columns.items() if name in there}
         rows = []
         for row, title in table.rows.items():
-            found = [(cell, self.shown(table, cell)) for name in columns if (cell := table.cell(row, name)) is not None]
-            if any(isinstance(cell.way, Plan) and on_scale(cell.way, "small") is not None for cell, _ in found):
-                told = ("–" if shown is None else of_ours(shown, table.unit) for _, shown in found)
+            small = [(cell, self.shown(table, cell)) for name in columns if (cell := table.cell(row, name)) is not None]
+            if any(isinstance(cell.way, Plan) and on_scale(cell.way, "small") is not None for cell, _ in small):
+                told = ("–" if shown is None else of_ours(shown, table.unit) for _, shown in small)
                 rows.append([title.replace("CIFAR-10", "digits"), *told])
         pixels = [] if table.axis else [self._pixels(table, column) for column in columns]
         if any(pixels):
@@ -137,8 +137,8 @@ class Page:
         for cell in table.cells:
             shown = self.shown(table, cell) if cell.column == column else None
             if shown is not None and isinstance(cell.way, Plan) and cell.way.labelled and cell.way.score == "acc_new":
-                found = shown.runs[0].scores.get("kmeans.pixels")
-                return "" if found is None else figure(100 * found, None, table.unit)
+                value = shown.runs[0].scores.get("kmeans.pixels")
+                return "" if value is None else figure(100 * value, None, table.unit)
         return ""
 
     def title(self, table: Table) -> str:
@@ -148,19 +148,21 @@ class Page:
 
     def conditions(self, table: Table) -> str:
         """On which machines, by which commits, in how many seconds."""
-        found = [shown for cell in table.cells if (shown := self.shown(table, cell)) is not None]
-        if not found:
+        figures = [shown for cell in table.cells if (shown := self.shown(table, cell)) is not None]
+        if not figures:
             return ""
 
         def told(name: str) -> str:
-            return ", ".join(dict.fromkeys(text.removeprefix("cuda: ") for shown in found for text in shown.told(name)))
+            return ", ".join(
+                dict.fromkeys(text.removeprefix("cuda: ") for shown in figures for text in shown.told(name))
+            )
 
         runs = table.runs if self.scales != ("small",) else 0
         paper = f"; the paper's figures are means of {runs} runs" if runs else ""
         said = "; ".join(
             f"{part} {text}" for part, text in (("on", told("device")), ("commits", told("commit"))) if text
         )
-        notes = "; ".join(dict.fromkeys(run.note for shown in found for run in shown.runs if run.note))
+        notes = "; ".join(dict.fromkeys(run.note for shown in figures for run in shown.runs if run.note))
         return f"Ours{'' if told('device') else ','} {said}{paper}.{f' Some: {notes}.' if notes else ''}"
 
     def far(self, table: Table) -> str:
@@ -193,7 +195,7 @@ class Page:
 
     def records(self, table: Table) -> list[dict[str, Any]]:
         """One record for each cell."""
-        found = []
+        rows = []
         for cell in table.cells:
             shown = self.shown(table, cell)
             record: dict[str, Any] = {"table": table.name, "row": cell.row, "column": cell.column, "unit": table.unit}
@@ -204,10 +206,10 @@ class Page:
                 "scale": None if shown is None else shown.scale,
             }
             record |= {"sign": sign(cell, shown), "commits": [] if shown is None else shown.told("commit")}
-            found.append(
+            rows.append(
                 record | {"devices": [] if shown is None else shown.told("device"), "state": self.state(table, cell)}
             )
-        return found
+        return rows
 
     def state(self, table: Table, cell: Cell) -> str:
         """done, quoted, missing, failed (why) or a reason not to measure it."""
@@ -224,11 +226,11 @@ class Page:
 
     def counted(self, table: Table) -> dict[str, int]:
         """How many cells are done, missing, failed, quoted."""
-        found = {"done": 0, "missing": 0, "failed": 0, "quoted": 0}
+        counts = {"done": 0, "missing": 0, "failed": 0, "quoted": 0}
         for cell in table.cells:
             state = self.state(table, cell).split(":")[0].split(" ")[0]
-            found[state if state in found else "quoted"] += 1
-        return found
+            counts[state if state in counts else "quoted"] += 1
+        return counts
 
 
 def bars(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

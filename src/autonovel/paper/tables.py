@@ -195,8 +195,10 @@ NUMBER_OMNIGLOT = table(
 
 def _imagenet_count(part: str) -> Ways:
     data = f"imagenet:{part}"
-    found = Plan(data, "imagenet", n_new="auto", score="n_new_estimated", until="estimate")
-    return by_column({"true": Plan(data, "imagenet", score="classes.unlabelled"), "full": found, "error": MeanError()})
+    count_plan = Plan(data, "imagenet", n_new="auto", score="n_new_estimated", until="estimate")
+    return by_column(
+        {"true": Plan(data, "imagenet", score="classes.unlabelled"), "full": count_plan, "error": MeanError()}
+    )
 
 
 NUMBER_IMAGENET = table(
@@ -387,15 +389,15 @@ FIGURE_NUMBER = table(
 )  # fmt: skip
 
 TABLES: Mapping[str, Table] = {
-    found.name: found
-    for found in (
+    table.name: table
+    for table in (
         SPLITS, ABLATION, COMPARISON, MANY_CLASSES, INCREMENTAL, NUMBER_OMNIGLOT, NUMBER_IMAGENET, UNKNOWN_NUMBER, TRANSFER,
         PAIRS, PRETRAINING, DEPTH, CLUSTERING,
     )
 }  # fmt: skip
 """The tables by name, in the paper's order."""
 
-CURVES: Mapping[str, Table] = {found.name: found for found in (FIGURE_K, FIGURE_TAU, FIGURE_NUMBER)}
+CURVES: Mapping[str, Table] = {table.name: table for table in (FIGURE_K, FIGURE_TAU, FIGURE_NUMBER)}
 """The curves by name."""
 
 PICTURES: Mapping[str, tuple[str, tuple[Plan, ...]]] = {

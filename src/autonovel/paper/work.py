@@ -284,14 +284,14 @@ class Work:
             return one_alphabet(*self._read(family), part)
         if name not in self._loaded:
             try:
-                found = load_benchmark(name, self.root, unverified=self.unverified)
+                read_here = load_benchmark(name, self.root, unverified=self.unverified)
             except InputError as error:
                 self.absent[name] = str(error)
                 self.reporter.message(
                     f"needs {name} in {self.root} (autonovel data {name.partition(':')[0]} --root {self.root})"
                 )
                 raise AbsentError from None
-            self._loaded = {name: found}
+            self._loaded = {name: read_here}
         return self._loaded[name]
 
     @cached_property
@@ -325,8 +325,8 @@ def scores_of(run: Folder, until: str = "") -> dict[str, Any]:
         return {"n_new_estimated": run.read_json("estimate.json")["n_new"]}
     summary = run.summary
     numbers: dict[str, Any] = {name: value for name, value in flat(summary).items() if _is_score(name, value)}
-    found = {**numbers, "n_new_used": used(summary["cluster_sizes"])}
-    return found | {name: summary[name] for name in ("confusion", "confusion_classes") if name in summary}
+    scores = {**numbers, "n_new_used": used(summary["cluster_sizes"])}
+    return scores | {name: summary[name] for name in ("confusion", "confusion_classes") if name in summary}
 
 
 def _is_score(name: str, value: Any) -> bool:
@@ -336,8 +336,8 @@ def _is_score(name: str, value: Any) -> bool:
 
 def seconds_of(run: Folder) -> dict[str, float]:
     """By stage."""
-    found: Mapping[str, float] = run.summary["seconds"] if run.finished else {}
-    return {name: round(value, 1) for name, value in found.items()}
+    spent: Mapping[str, float] = run.summary["seconds"] if run.finished else {}
+    return {name: round(value, 1) for name, value in spent.items()}
 
 
 def _device(run: Folder) -> dict[str, str]:

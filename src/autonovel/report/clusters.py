@@ -88,12 +88,12 @@ class Shown:
     @property
     def closeness(self) -> npt.NDArray[np.float32]:
         """Of its members; kept where there are not millions."""
-        found: npt.NDArray[np.float32] | None = vars(self).get("kept")
-        if found is None:
-            found = self.typical(self.members)
-            if len(found) <= MOST_KEPT:
-                vars(self)["kept"] = found
-        return found
+        kept: npt.NDArray[np.float32] | None = vars(self).get("kept")
+        if kept is None:
+            kept = self.typical(self.members)
+            if len(kept) <= MOST_KEPT:
+                vars(self)["kept"] = kept
+        return kept
 
     @property
     def _order(self) -> npt.NDArray[np.int64]:
@@ -167,7 +167,7 @@ def shown_clusters(run: Folder, before: Sequence[Shown] = ()) -> list[Shown]:
 
     given = run.names
     earlier = {cluster.number: cluster for cluster in before}
-    found = []
+    every = []
     for cluster in run.clusters:
         shown = Shown(
             number=cluster.number,
@@ -182,8 +182,8 @@ def shown_clusters(run: Folder, before: Sequence[Shown] = ()) -> list[Shown]:
         known = earlier.get(cluster.number)
         if known is not None and np.array_equal(known.members, cluster.members):
             vars(shown).update({name: value for name, value in vars(known).items() if name in ("kept", "confidence")})
-        found.append(shown)
-    return found
+        every.append(shown)
+    return every
 
 
 def shown_names(run: Folder) -> Sequence[str]:
@@ -223,14 +223,14 @@ def pick(cluster: Shown, usable: npt.NDArray[np.bool_], typical: int, others: in
     taken: set[int] = set()
 
     def take(rows: Rows, count: int) -> list[int]:
-        found: list[int] = []
+        rows_taken: list[int] = []
         for row in rows.tolist():
-            if len(found) == count:
+            if len(rows_taken) == count:
                 break
             if usable[row] and row not in taken:
-                found.append(row)
+                rows_taken.append(row)
                 taken.add(row)
-        return found
+        return rows_taken
 
     return Picks(
         typical=take(cluster.rows, typical),
@@ -279,8 +279,8 @@ class Pictures:
         if self._in_shards:
             return [self.pixels(row) for row in rows]
         by_sheet = sorted(range(len(rows)), key=lambda at: self._sheets.place(self._place[rows[at]])[0])
-        found = {at: self.pixels(rows[at]) for at in by_sheet}
-        return [found[at] for at in range(len(rows))]
+        by_place = {at: self.pixels(rows[at]) for at in by_sheet}
+        return [by_place[at] for at in range(len(rows))]
 
     def pixels_of(self, place: int) -> npt.NDArray[np.uint8]:
         """(side, side, 3) the picture of an image by its row in images.csv."""

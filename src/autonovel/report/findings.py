@@ -58,13 +58,13 @@ class Likeness(NamedTuple):
 
 def centres(features: npt.NDArray[np.floating], groups: Sequence[npt.NDArray[np.int64]]) -> Floats:
     """(k, d) the mean of evenly taken features of each group."""
-    found = [
+    means = [
         np.asarray(features[_some(rows)], dtype=np.float32).mean(0)
         if len(rows)
         else np.zeros(features.shape[1], np.float32)
         for rows in groups
     ]
-    return np.stack(found) if found else np.zeros((0, features.shape[1]), np.float32)
+    return np.stack(means) if means else np.zeros((0, features.shape[1]), np.float32)
 
 
 def _some(rows: npt.NDArray[np.int64], most: int = SAMPLE) -> npt.NDArray[np.int64]:
@@ -127,13 +127,13 @@ def alike_pairs(features: npt.NDArray[np.floating], clusters: Sequence[Shown]) -
         pairs |= {(min(place, int(other)), max(place, int(other))) for other in near if other != place}
     rng = np.random.default_rng(0)
     points = [part[rng.permutation(len(part))] for part in points]  # neighbours in the list may be alike
-    found = [(separation(points[a], points[b]), a, b) for a, b in sorted(pairs)]
-    return sorted(entry for entry in found if entry[0] < APART)
+    apart = [(separation(points[a], points[b]), a, b) for a, b in sorted(pairs)]
+    return sorted(entry for entry in apart if entry[0] < APART)
 
 
 def count_duplicates(features: npt.NDArray[np.floating], clusters: Sequence[Shown]) -> tuple[int, int]:
     """How many of the images looked at have a near-duplicate in their cluster, and how many were looked at."""
-    found = seen = 0
+    alike = seen = 0
     for cluster in clusters:
         rows = _some(cluster.rows, 2 * SAMPLE)
         if len(rows) < 3:
@@ -146,9 +146,9 @@ def count_duplicates(features: npt.NDArray[np.floating], clusters: Sequence[Show
         nearest = np.sqrt(distance.min(1))
         usual = float(np.median(nearest))
         if usual > 0:
-            found += int((nearest < ALIKE * usual).sum())
+            alike += int((nearest < ALIKE * usual).sum())
             seen += len(rows)
-    return found, seen
+    return alike, seen
 
 
 def read_problems(run: Folder) -> list[dict[str, str]]:
@@ -169,20 +169,20 @@ def suggest(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
 def find(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
     """Everything to know about a result, warnings first."""
     new = [cluster for cluster in clusters if cluster.kind == "new"]
-    found = suggest(run, clusters)
+    findings = suggest(run, clusters)
     problems = read_problems(run)
     left_out = Counter(row["reason"] for row in problems if row.get("left_out") != "no")
     if left_out:
         reasons = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(3))
         many = f"{left_out.total():,} files were" if left_out.total() > 1 else "One file was"
-        found.append(Finding("warning", f"{many} left out: {reasons}. See problems.csv."))
+        findings.append(Finding("warning", f"{many} left out: {reasons}. See problems.csv."))
     remarks = len(problems) - left_out.total()
     if remarks:
         several = f"problems.csv has a remark on {remarks:,} files, most of them copies of a picture."
-        found.append(Finding("note", several if remarks > 1 else "problems.csv has a remark on one file."))
+        findings.append(Finding("note", several if remarks > 1 else "problems.csv has a remark on one file."))
     twins, seen = count_duplicates(run.features, new)
     if twins > 0.01 * seen and twins > 2:
-        found.append(
+        findings.append(
             Finding(
                 "note",
                 f"{twins:,} of {seen:,} images looked at have a near-duplicate in their cluster; copies weigh double.",
@@ -190,12 +190,12 @@ def find(run: Folder, clusters: Sequence[Shown]) -> list[Finding]:
         )
     if sampled := run.summary.get("sampled"):
         said = how_sampled(run.summary["n_known"], sampled, len(run.machine.images))
-        found.append(Finding("warning" if sampled["agreement"] < AGREEING else "note", " ".join(said)))
+        findings.append(Finding("warning" if sampled["agreement"] < AGREEING else "note", " ".join(said)))
     unlike = int(run.unlike.sum())
     if unlike:
         many, them = (f"{unlike:,} images resemble", "them") if unlike > 1 else ("One image resembles", "it")
-        found.append(Finding("note", f"{many} none of the classes; look at {them} first (unlike.csv)."))
-    return sorted(found, key=lambda finding: finding.level != "warning")
+        findings.append(Finding("note", f"{many} none of the classes; look at {them} first (unlike.csv)."))
+    return sorted(findings, key=lambda finding: finding.level != "warning")
 
 
 def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
@@ -203,10 +203,10 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
     total = int(sizes.sum())
     if len(new) < 2 or not total:
         return []
-    found = []
+    findings = []
     empty = [c for c in new if not c.size]
     if empty:
-        found.append(
+        findings.append(
             Finding(
                 "warning", f"{_names(empty)} collapsed: no image is in {_it(empty)}.", tuple(c.number for c in empty)
             )
@@ -214,7 +214,7 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
     usual = float(np.median(sizes[sizes > 0]))
     tiny = [c for c in new if 0 < c.size < max(TINY * usual, 2)]
     if tiny:
-        found.append(
+        findings.append(
             Finding(
                 "warning",
                 f"{_names(tiny)} {'is' if len(tiny) == 1 else 'are'} tiny beside the usual {usual:,.0f} images; "
@@ -224,7 +224,7 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
         )
     largest = new[int(sizes.argmax())]
     if largest.size > COLLAPSED * total:
-        found.append(
+        findings.append(
             Finding(
                 "warning",
                 f"“{largest.name}” holds {largest.size / total:.0%} of the images: the others have collapsed, or there is "
@@ -234,14 +234,14 @@ def _about_sizes(new: Sequence[Shown]) -> list[Finding]:
         )
     if sizes.max() - sizes.min() <= max(1, EQUAL * sizes.mean()) and sizes.mean() >= 20:
         every = "Both" if len(new) == 2 else f"All {len(new)}"
-        found.append(
+        findings.append(
             Finding(
                 "warning",
                 f"{every} clusters have about {sizes.mean():,.0f} images. If your classes are not equally large, that comes "
                 "from the method, which makes clusters even.",
             )
         )
-    return found
+    return findings
 
 
 def _about_pairs(run: Folder, new: Sequence[Shown]) -> list[Finding]:
@@ -265,7 +265,7 @@ def _about_pairs(run: Folder, new: Sequence[Shown]) -> list[Finding]:
 def _about_number(run: Folder, new: Sequence[Shown], said: Merging) -> list[Finding]:
     shown = {cluster.number: cluster for cluster in new}
     groups = [[shown[n] for n in group if n in shown] for group in run.suggested]
-    found = [
+    findings = [
         Finding(
             "warning",
             f"{_names(group)} look like one class to the network; compare them, and merge them if they are "
@@ -281,7 +281,7 @@ def _about_number(run: Folder, new: Sequence[Shown], said: Merging) -> list[Find
         shown[n] for n in said.mixed if n in shown and np.array_equal(shown[n].members, np.flatnonzero(machine == n))
     ]
     if mixed:
-        found.append(
+        findings.append(
             Finding(
                 "warning",
                 f"The network tells about {said.n_new} {run.kind_found()} apart, more than there are clusters; look for "
@@ -290,7 +290,7 @@ def _about_number(run: Folder, new: Sequence[Shown], said: Merging) -> list[Find
                 tuple(cluster.number for cluster in mixed),
             )
         )
-    return found
+    return findings
 
 
 def _about_doubt(new: Sequence[Shown]) -> list[Finding]:

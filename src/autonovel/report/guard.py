@@ -124,7 +124,7 @@ class Guard:
 
     def _sent_cookie(self, headers: Headers) -> bytes:
         try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return b""
-        return found.value.encode() if found is not None else b""
+        return cookie.value.encode() if cookie is not None else b""

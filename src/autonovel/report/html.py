@@ -114,16 +114,16 @@ def describe_result(run: Folder, clusters: Sequence[Shown]) -> dict[str, Any]:
 
 def _about_number(run: Folder, summary: dict[str, Any], now: int) -> str:
     """Where the number of classes comes from."""
-    found, interval = summary.get("n_new_estimated"), summary.get("n_new_interval")
+    estimated, interval = summary.get("n_new_estimated"), summary.get("n_new_interval")
     what = run.kind_found()
-    if found is None:
+    if estimated is None:
         text = f"The number of {what}, {summary['n_new']}, was given."
     elif interval is None:
         why = run.read_json("estimate.json").get("note") if run.has("estimate.json") else None
         why = why or "There were too few known classes to say how sure that is."
-        text = f"The number of {what} was estimated: {found}. {why}"
+        text = f"The number of {what} was estimated: {estimated}. {why}"
     else:
-        text = f"The number of {what} was estimated: {found}, probably between {interval[0]} and {interval[1]}."
+        text = f"The number of {what} was estimated: {estimated}, probably between {interval[0]} and {interval[1]}."
     if now != summary["n_new"]:
         text += f" After a person's edits there are {now}."
     return text
@@ -151,10 +151,10 @@ def describe_clusters(run: Folder, clusters: Sequence[Shown], pictures: Pictures
             {"name": names[row], "src": data_uri(pixels)} for row, pixels in zip(rows, pictures.many(rows), strict=True)
         ]
 
-    found = []
+    described = []
     for cluster, nearest in zip(shown, near, strict=True):
         chosen = pick(cluster, pictures.usable, typical, others)
-        found.append(
+        described.append(
             {
                 "number": cluster.number,
                 "name": cluster.name,
@@ -173,7 +173,7 @@ def describe_clusters(run: Folder, clusters: Sequence[Shown], pictures: Pictures
                 "nearest": [(name, similarity, known.get(name)) for name, similarity in nearest],
             }
         )
-    return found
+    return described
 
 
 def _known_pictures(run: Folder, pictures: Pictures, wanted: set[str]) -> dict[str, str]:
@@ -183,14 +183,14 @@ def _known_pictures(run: Folder, pictures: Pictures, wanted: set[str]) -> dict[s
         return {}
     large = run.parts is not None  # of which the labelled images come first
     places = [place for place, r in enumerate(run.labelled if large else run.images) if r.label is not None]
-    found = {}
+    pictures_of = {}
     for name, rows in labelled_groups(run).items():
         some = [row for row in rows[:200].tolist() if pictures.has(places[row])] if name in wanted else []
         if some:
             points = np.asarray(features[some], dtype=np.float32)
             best = some[int(np.square(points - points.mean(0)).sum(1).argmin())]
-            found[name] = data_uri(pictures.pixels_of(places[best]))
-    return found
+            pictures_of[name] = data_uri(pictures.pixels_of(places[best]))
+    return pictures_of
 
 
 def data_uri(pixels: npt.NDArray[np.uint8], quality: int = 75) -> str:
@@ -259,9 +259,9 @@ def _sprites(pictures: Pictures, rows: Sequence[int]) -> list[str]:
     """Contact sheets of these images."""
     side, cells = pictures.side, HOVER_COLUMNS**2
     sheets = []
-    found = pictures.many(rows) if rows else []
+    images = pictures.many(rows) if rows else []
     for start in range(0, len(rows), cells):
-        part = found[start : start + cells]
+        part = images[start : start + cells]
         sheet = np.zeros((-(-len(part) // HOVER_COLUMNS) * side, HOVER_COLUMNS * side, 3), dtype=np.uint8)
         for cell, pixels in enumerate(part):
             y, x = cell // HOVER_COLUMNS * side, cell % HOVER_COLUMNS * side
@@ -274,8 +274,8 @@ def estimate_charts(run: Folder) -> list[Chart | None]:
     """How the number of classes was found."""
     if not run.has("estimate.json"):
         return []
-    found = run.read_json("estimate.json")
-    curve = {name: [math.nan if v is None else float(v) for v in values] for name, values in found["curve"].items()}
+    estimate = run.read_json("estimate.json")
+    curve = {name: [math.nan if v is None else float(v) for v in values] for name, values in estimate["curve"].items()}
     ks, threshold = curve.pop("k"), curve.pop("threshold", None)
     titles = {
         "height": "Height of the tree of images",
@@ -284,7 +284,7 @@ def estimate_charts(run: Folder) -> list[Chart | None]:
         "gap": "Gap behind this eigenvalue of the graph of neighbours",
         "belief": "Belief in each number, relative to the likeliest",
     }
-    interval, counted = found.get("interval"), run.kind_found()
+    interval, counted = estimate.get("interval"), run.kind_found()
     charts = []
     for name, values in curve.items():
         lines = [Line(titles.get(name, name), ks, values)]
@@ -293,7 +293,7 @@ def estimate_charts(run: Folder) -> list[Chart | None]:
             lines.append(Line("the tree is cut here", ks, threshold))
         title = f"Estimate of the number of {counted}: {titles.get(name, name).lower()}"
         band = tuple(interval) if interval else None
-        charts.append(line_chart(title, f"number of {counted}", lines, log=tree, band=band, mark=found["n_new"]))
+        charts.append(line_chart(title, f"number of {counted}", lines, log=tree, band=band, mark=estimate["n_new"]))
     return charts
 
 

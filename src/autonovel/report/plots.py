@@ -96,8 +96,8 @@ def draw_estimate(run: Folder) -> Path:
     """
     from matplotlib.figure import Figure
 
-    found = run.read_json("estimate.json")
-    curve = {name: np.array(values, dtype=float) for name, values in found["curve"].items()}
+    estimate = run.read_json("estimate.json")
+    curve = {name: np.array(values, dtype=float) for name, values in estimate["curve"].items()}
     names = [name for name in curve if name not in ("k", "threshold")]
     figure = Figure(figsize=(6, 2 + 1.6 * len(names)))
     axes = figure.subplots(len(names), 1, sharex=True, squeeze=False)
@@ -107,17 +107,17 @@ def draw_estimate(run: Folder) -> Path:
         if name == "height":
             axis.plot(curve["k"], curve["threshold"], color="C1", label="the tree is cut here")
             axis.set_yscale("log")
-        if found["interval"] is not None:
-            axis.axvspan(*found["interval"], color="C2", alpha=0.2, label="interval")
-        axis.axvline(found["n_new"], color="C2", label=f"estimate: {found['n_new']}")
-        if found.get("second") is not None:
-            axis.axvline(found["second"], color="C3", linestyle=":", label=f"second peak: {found['second']}")
+        if estimate["interval"] is not None:
+            axis.axvspan(*estimate["interval"], color="C2", alpha=0.2, label="interval")
+        axis.axvline(estimate["n_new"], color="C2", label=f"estimate: {estimate['n_new']}")
+        if estimate.get("second") is not None:
+            axis.axvline(estimate["second"], color="C3", linestyle=":", label=f"second peak: {estimate['second']}")
         axis.set_ylabel({"height": "height of the tree", "accuracy": "accuracy on probe classes"}.get(name, name))
     axes[0, 0].legend(fontsize=8)
-    known = found.get("known", True)
+    known = estimate.get("known", True)
     axes[-1, 0].set_xlabel(f"number of {kind_found(known)}")
-    between = "" if found["interval"] is None else ", between {} and {}".format(*found["interval"])
-    axes[0, 0].set_title(f"{found['n_new']} {kind_found(known, found['n_new'])}{between}", fontsize=10)
+    between = "" if estimate["interval"] is None else ", between {} and {}".format(*estimate["interval"])
+    axes[0, 0].set_title(f"{estimate['n_new']} {kind_found(known, estimate['n_new'])}{between}", fontsize=10)
     figure.tight_layout()
     return _save(run, figure, "estimate.png", dpi=120)
 

@@ -177,15 +177,15 @@ class Session:
         """Clusters to merge or to look at, which no person has named or marked yet; and images like none of the classes."""
         now = self._now().clusters
         unseen = {c.number for c in now if c.kind == "new" and not c.named}
-        found = [
+        suggested = [
             {"kind": one.kind, "text": one.text, "clusters": one.clusters}
             for one in suggest(self.run, now)
             if unseen & set(one.clusters)
         ]
         if unlike := int(self._unlike.sum()):
             what = "1 image resembles" if unlike == 1 else f"{unlike:,} images resemble"
-            found.append({"kind": "unlike", "text": f"{what} none of the classes.", "clusters": []})
-        return found
+            suggested.append({"kind": "unlike", "text": f"{what} none of the classes.", "clusters": []})
+        return suggested
 
     def unlike_any(self) -> dict[str, Any]:
         """The images that resemble none of the classes."""
@@ -208,8 +208,8 @@ class Session:
         if self.run.parts is not None:
             total, places = self.run.parts.holding(text, MOST_FOUND) if wanted else (0, {})
             return {"total": total, **self._listed(list(places), list(places.values()))}
-        found = [row for row, name in enumerate(self.names) if wanted in name.casefold()] if wanted else []
-        return {"total": len(found), **self._listed(found[:MOST_FOUND])}
+        matching = [row for row, name in enumerate(self.names) if wanted in name.casefold()] if wanted else []
+        return {"total": len(matching), **self._listed(matching[:MOST_FOUND])}
 
     def image(self, row: int) -> dict[str, Any]:
         """What is known of an image, and the images most like it."""
@@ -276,10 +276,10 @@ class Session:
         self._check(row)
         if self.run.parts is not None:
             enough = next((known for known in SIDES if known >= side), SIDES[-1])
-            found = from_source(self.run.images[len(self.run.labelled) + row], enough)
-            if found is None:
+            image = from_source(self.run.images[len(self.run.labelled) + row], enough)
+            if image is None:
                 raise KeyError(row)
-            return _as_jpeg(found)
+            return _as_jpeg(image)
         if not len(self._sources):
             raise KeyError(row)
         where = int(self._sources[row])

@@ -27,13 +27,13 @@ def digest_of(path: Path) -> str:
 
 def parse(text: str) -> dict[str, frozenset[str]]:
     """The digest of each file, two while it is written again; raises ValueError for what no run writes."""
-    found: dict[str, frozenset[str]] = {}
+    digests: dict[str, frozenset[str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None or match[2].startswith("/") or ".." in Path(match[2]).parts:
             raise ValueError(f"line {number} is not a checksum")
-        found[match[2]] = found.get(match[2], frozenset()) | {match[1]}
-    return found
+        digests[match[2]] = digests.get(match[2], frozenset()) | {match[1]}
+    return digests
 
 
 def as_text(digests: Mapping[str, Collection[str]]) -> str:
@@ -43,6 +43,6 @@ def as_text(digests: Mapping[str, Collection[str]]) -> str:
 
 def files_of(folder: Path) -> list[str]:
     """The files of a run that stay as they are: those in the folder and the contact sheets and parts."""
-    found = [*folder.iterdir(), *(folder / "thumbnails").glob("*"), *(folder / "predictions").glob("*")]
-    names = (path.relative_to(folder).as_posix() for path in found if path.is_file() and not path.is_symlink())
+    everything = [*folder.iterdir(), *(folder / "thumbnails").glob("*"), *(folder / "predictions").glob("*")]
+    names = (path.relative_to(folder).as_posix() for path in everything if path.is_file() and not path.is_symlink())
     return sorted(name for name in names if name not in _CHANGING and not Path(name).name.startswith("."))

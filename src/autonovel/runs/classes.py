@@ -153,13 +153,13 @@ def parts_of(number: int, machine: npt.NDArray[np.int64], n_new: int, state: Sta
         state: what the clusters are now.
     """
     members = np.flatnonzero(machine == number)
-    found: dict[int, npt.NDArray[np.int64]] = {}
+    rows_by_part: dict[int, npt.NDArray[np.int64]] = {}
     for group in np.unique(state.group[members]).tolist():
         part = members[state.group[members] == group]
         corrections = group < n_new and bool(state.moved[part].all())
         if not corrections or len(part) >= FEW_MOVED * len(members):
-            found[group] = part
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+            rows_by_part[group] = part
+    return dict(sorted(rows_by_part.items(), key=lambda item: -len(item[1])))
 
 
 GONE = np.iinfo(np.int64).max

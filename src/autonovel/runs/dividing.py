@@ -18,8 +18,8 @@ def divide(features: npt.NDArray[np.floating], k: int) -> Ints:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fewer distinct points than groups, which the caller sees
-        found = KMeans(k, n_init=10, random_state=0).fit_predict(reduced(features))
-    return largest_first(found)
+        labels = KMeans(k, n_init=10, random_state=0).fit_predict(reduced(features))
+    return largest_first(labels)
 
 
 def largest_first(groups: npt.NDArray[np.integer]) -> Ints:

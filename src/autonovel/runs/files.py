@@ -62,12 +62,12 @@ class RunFiles:
         """
         path = self._no_link(name)
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:  # whoever opens it says why
             return path
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise damaged(self, name, "it is no file")
-        self._verify(name, path, (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino))
+        self._verify(name, path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
         return path
 
     def _no_link(self, name: str) -> Path:
@@ -96,10 +96,10 @@ class RunFiles:
             return {}
         path = self._no_link(checksums.FILE)
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             return {}
-        version = found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+        version = status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
         if self._sums[0] != version:
             try:
                 self._sums = version, checksums.parse(self.file(checksums.FILE).read_text(encoding="utf-8"))
@@ -130,8 +130,8 @@ class RunFiles:
         try:
             with self.file(name).open(newline="", encoding="utf-8") as file:
                 rows = csv.reader(file)
-                if (found := next(rows, [])) != list(header):
-                    raise damaged(self, name, f"its header is {','.join(found)!r}, not {','.join(header)!r}")
+                if (first := next(rows, [])) != list(header):
+                    raise damaged(self, name, f"its header is {','.join(first)!r}, not {','.join(header)!r}")
                 columns: list[list[str]] = [[] for _ in header]
                 # in parts: a million short lists at once would cost more to look after than to read
                 while part := list(islice(rows, 10_000)):
@@ -160,14 +160,14 @@ class RunFiles:
     def write_last(self, name: str, content: Any) -> None:
         """Write the last file of a run, a JSON file; before it, what all files were, this one too."""
         with written(self.path / checksums.FILE):
-            found = {other: {checksums.digest_of(self.path / other)} for other in checksums.files_of(self.path)}
-        found[name] = {hashlib.sha256(_as_text(content).encode()).hexdigest()}
-        self._write_checksums(found)
+            digests = {other: {checksums.digest_of(self.path / other)} for other in checksums.files_of(self.path)}
+        digests[name] = {hashlib.sha256(_as_text(content).encode()).hexdigest()}
+        self._write_checksums(digests)
         self.write_json(name, content)
 
-    def _write_checksums(self, found: Mapping[str, Collection[str]]) -> None:
+    def _write_checksums(self, digests: Mapping[str, Collection[str]]) -> None:
         with self.whole(checksums.FILE) as path:
-            path.write_text(checksums.as_text(found), encoding="utf-8")
+            path.write_text(checksums.as_text(digests), encoding="utf-8")
 
     def write_rows(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a CSV file."""
@@ -179,16 +179,16 @@ class RunFiles:
     def read_array(self, name: str, kinds: str, ndim: int) -> npt.NDArray[Any]:
         """The content of a .npy file: an array of one of these kinds of numbers with so many dimensions, mapped."""
         try:
-            found: npt.NDArray[Any] = np.asarray(np.load(self.file(name), mmap_mode="r"))
+            array: npt.NDArray[Any] = np.asarray(np.load(self.file(name), mmap_mode="r"))
         except FileNotFoundError as error:
             raise missing(self, name) from error
         except InputError:
             raise
         except Exception as error:  # numpy reads the head of a file as Python, in which anything can be wrong
             raise damaged(self, name, error) from error
-        if found.ndim != ndim or found.dtype.kind not in kinds:
-            raise damaged(self, name, f"it holds {found.dtype} {found.shape}, which no run writes")
-        return found
+        if array.ndim != ndim or array.dtype.kind not in kinds:
+            raise damaged(self, name, f"it holds {array.dtype} {array.shape}, which no run writes")
+        return array
 
     def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write a .npy file."""
@@ -291,12 +291,12 @@ def check_format(run: RunFiles) -> None:
     config = run.read_json("config.json")
     if not isinstance(config.get("run"), dict):
         raise InputError(f"The file {run.path / 'config.json'} is not of a run; give the folder of one.")
-    found = config.get("format", 1)
-    if found != FORMAT:
-        older = isinstance(found, int) and found < FORMAT
+    number = config.get("format", 1)
+    if number != FORMAT:
+        older = isinstance(number, int) and number < FORMAT
         way_out = "run it again, or install the version that wrote it" if older else "install a newer one"
         raise InputError(
-            f"The run in {run.path} has format {found!r}, and this version of autonovel reads format {FORMAT}; {way_out}."
+            f"The run in {run.path} has format {number!r}, and this version of autonovel reads format {FORMAT}; {way_out}."
         )
 
 

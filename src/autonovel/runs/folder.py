@@ -160,10 +160,10 @@ class Folder(RunFiles, Verbs):
     @property
     def labelled_features(self) -> npt.NDArray[np.float16 | np.float32] | None:
         """The features of every labelled image; None where they were not kept."""
-        found = self._array("features-labelled.npy")
-        if found is not None and len(found) and found.shape[1] != self.features.shape[1]:
-            raise damaged(self, "features-labelled.npy", f"rows of {found.shape[1]}, those of features.npy differ")
-        return found
+        features = self._array("features-labelled.npy")
+        if features is not None and len(features) and features.shape[1] != self.features.shape[1]:
+            raise damaged(self, "features-labelled.npy", f"rows of {features.shape[1]}, those of features.npy differ")
+        return features
 
     @property
     def probabilities(self) -> npt.NDArray[np.float16] | None:
@@ -354,12 +354,12 @@ class Folder(RunFiles, Verbs):
 def read_rows(path: os.PathLike[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Some rows of a .npy file."""
     mapped = np.load(path, mmap_mode="r")
-    found, size = np.empty((len(rows), mapped.shape[1]), mapped.dtype), mapped.strides[0]
+    rows_read, size = np.empty((len(rows), mapped.shape[1]), mapped.dtype), mapped.strides[0]
     with open(path, "rb", buffering=0) as file:
         for place, row in enumerate(rows.tolist()):
             file.seek(mapped.offset + row * size)
-            found[place] = np.frombuffer(file.read(size), mapped.dtype)
-    return found
+            rows_read[place] = np.frombuffer(file.read(size), mapped.dtype)
+    return rows_read
 
 
 def load(path: str | os.PathLike[str]) -> Folder:

@@ -21,15 +21,15 @@ EXACT, ROUNDS, SPARE = 1024, 6, 14
 
 def typicality(features: npt.NDArray[np.floating], group: npt.NDArray[np.int64]) -> Floats:
     """How close every image is to the centre of its group: 1 for the closest, a half at the usual distance beyond it."""
-    found = np.ones(len(group), dtype=np.float32)
+    typical = np.ones(len(group), dtype=np.float32)
     order = np.argsort(group, kind="stable")
     starts = np.unique(group[order], return_index=True)[1]
     for members in np.split(order, starts[1:]) if len(order) else []:
         points = np.asarray(features[members], dtype=np.float32)
         distance = np.linalg.norm(points - points.mean(0), axis=1)
         usual = float(np.median(distance))
-        found[members] = 1 / (1 + (distance - distance.min()) / usual) if usual > 0 else 1 / (1 + distance)
-    return found
+        typical[members] = 1 / (1 + (distance - distance.min()) / usual) if usual > 0 else 1 / (1 + distance)
+    return typical
 
 
 def neighbours(features: npt.NDArray[np.floating], row: int, k: int) -> npt.NDArray[np.int64]:
@@ -52,8 +52,8 @@ def nearest_middles(
     """For each of these rows, the place of the group of rows whose middle is nearest."""
     middles = np.stack([np.asarray(features[members], dtype=np.float32).mean(0) for members in groups])
     parts = [np.asarray(features[rows[i : i + CHUNK]], dtype=np.float32) for i in range(0, len(rows), CHUNK)]
-    found = [np.stack([np.square(part - middle).sum(1) for middle in middles]).argmin(0) for part in parts]
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+    nearest = [np.stack([np.square(part - middle).sum(1) for middle in middles]).argmin(0) for part in parts]
+    return np.concatenate(nearest) if nearest else np.zeros(0, dtype=np.int64)
 
 
 def reduced(features: npt.NDArray[np.floating], components: int = COMPONENTS) -> Floats:
@@ -83,8 +83,8 @@ def reduced(features: npt.NDArray[np.floating], components: int = COMPONENTS) ->
     directions = mixed @ directions[:, ::-1][:, : min(components, width)]
     # the sign of a direction is arbitrary: let its largest entry be positive, so that a map is not mirrored by chance
     directions = directions * np.sign(directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])] + 1e-30)
-    found = [((part - mean) @ directions).astype(np.float32) for part in parts()]
-    return np.concatenate(found) if found else np.zeros((0, directions.shape[1]), dtype=np.float32)
+    parts_reduced = [((part - mean) @ directions).astype(np.float32) for part in parts()]
+    return np.concatenate(parts_reduced) if parts_reduced else np.zeros((0, directions.shape[1]), dtype=np.float32)
 
 
 def draw_map(features: npt.NDArray[np.floating], *, exact: int = MAP_EXACT, landmarks: int = LANDMARKS) -> Floats:

@@ -71,9 +71,9 @@ class OpenJournal:
 
     def __init__(self, path: Path, file: io.FileIO) -> None:
         self._path, self._file = path, file
-        found = _checked(file.readall(), path, _read_confirmed(path))
-        self.entries, self._end = found.entries, found.end
-        self._check = found.checks[-1] if found.checks else ""
+        checked = _checked(file.readall(), path, _read_confirmed(path))
+        self.entries, self._end = checked.entries, checked.end
+        self._check = checked.checks[-1] if checked.checks else ""
 
     def append(self, entry: Entry) -> None:
         """Add a line; it is on the disk when this returns."""
@@ -151,22 +151,22 @@ def _kept(path: Path) -> Iterator[None]:
 
 def _checked(content: bytes, path: Path, confirmed: _Confirmed | None) -> _Read:
     """What the journal holds, refused where it has lost what was confirmed."""
-    found = _parse(content, path)
+    parsed = _parse(content, path)
     if confirmed is None:
-        _check_names(found.entries, path)
-        return found
-    lost = confirmed.edits - len(found.entries)
+        _check_names(parsed.entries, path)
+        return parsed
+    lost = confirmed.edits - len(parsed.entries)
     if lost > 0:
         raise InputError(
             f"{path} has lost {'its last edit' if lost == 1 else f'its last {lost} edits'} (of {confirmed.edits}); put back a "
             f"copy of it, or delete {path.with_name(CONFIRMED)} to go on without them."
         )
-    if confirmed.edits and found.checks[confirmed.edits - 1] != confirmed.check:
+    if confirmed.edits and parsed.checks[confirmed.edits - 1] != confirmed.check:
         raise InputError(
             f"{path} holds other edits than were made here; put back a copy of it, or delete {path.with_name(CONFIRMED)} to "
             "go on with these."
         )
-    return found
+    return parsed
 
 
 def _check_names(entries: list[Entry], path: Path) -> None:

@@ -46,15 +46,15 @@ def likely_names(run: Folder, clusters: Mapping[int, Rows]) -> dict[int, list[Li
     """Up to three names for each of the clusters (rows of predictions.csv) that ImageNet has a class for; often none."""
     if not run.has(FILE) or not run.images:
         return {}
-    unlabelled, found = run.unlabelled, run.read_array(FILE, "u", 3)
-    if len(found) != len(run.images) or found.shape[2] != 2 or found[..., 0].max(initial=0) >= len(imagenet_names()):
-        raise damaged(run, FILE, f"it holds {found.dtype} {found.shape} for {len(run.images)} images")
-    pile = {number: found[unlabelled[rows]] for number, rows in clusters.items() if len(rows)}
+    unlabelled, likely = run.unlabelled, run.read_array(FILE, "u", 3)
+    if len(likely) != len(run.images) or likely.shape[2] != 2 or likely[..., 0].max(initial=0) >= len(imagenet_names()):
+        raise damaged(run, FILE, f"it holds {likely.dtype} {likely.shape} for {len(run.images)} images")
+    pile = {number: likely[unlabelled[rows]] for number, rows in clusters.items() if len(rows)}
     labels: dict[str, list[int]] = {}
     for row, record in enumerate(run.images):
         if record.label is not None:
             labels.setdefault(record.label, []).append(row)
-    every = [_mean(part) for part in (*pile.values(), *(found[rows] for rows in labels.values()))]
+    every = [_mean(part) for part in (*pile.values(), *(likely[rows] for rows in labels.values()))]
     offered = {}
     for place, number in enumerate(pile):
         best = np.argsort(-every[place], kind="stable")[:OFFERED]
@@ -65,7 +65,7 @@ def likely_names(run: Folder, clusters: Mapping[int, Rows]) -> dict[int, list[Li
     return offered
 
 
-def _mean(found: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
+def _mean(likely: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
     """(1000,) the mean probability of every class."""
-    classes, shares = found[..., 0].ravel(), found[..., 1].ravel() / 65535
-    return np.bincount(classes, shares, minlength=len(imagenet_names())) / len(found)
+    classes, shares = likely[..., 0].ravel(), likely[..., 1].ravel() / 65535
+    return np.bincount(classes, shares, minlength=len(imagenet_names())) / len(likely)

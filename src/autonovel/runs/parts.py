@@ -84,8 +84,8 @@ class Parts:
 
     def __init__(self, run: RunFiles) -> None:
         self._run, self._parquet = run, parquet()
-        found = sorted((run.path / FOLDER).glob("part-*.parquet"))
-        self._names = [f"{FOLDER}/{path.name}" for path in found]
+        paths = sorted((run.path / FOLDER).glob("part-*.parquet"))
+        self._names = [f"{FOLDER}/{path.name}" for path in paths]
         groups = [
             (name, group, file.metadata.row_group(group).num_rows)
             for name in self._names
@@ -128,11 +128,11 @@ class Parts:
 
     def column(self, name: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         """A column of numbers."""
-        found, first = np.empty(len(self), kind), 0
+        values, first = np.empty(len(self), kind), 0
         for batch in self.batches([name]):
-            found[first : first + len(batch)] = batch.column(0).to_numpy(zero_copy_only=False)
+            values[first : first + len(batch)] = batch.column(0).to_numpy(zero_copy_only=False)
             first += len(batch)
-        return found
+        return values
 
     def answers(self, known: tuple[str, ...], n_new: int) -> MachineAnswers:
         """What the machine answered, with the names of the known classes and the number of new ones."""
@@ -166,26 +166,26 @@ class Parts:
         import pyarrow as pa
         from pyarrow import compute
 
-        wanted, first, found = pa.array(list(images), pa.string()), 0, dict[str, int]()
+        wanted, first, places = pa.array(list(images), pa.string()), 0, dict[str, int]()
         for batch in self.batches(["image"]):
             column = batch.column(0)
             rows = np.flatnonzero(compute.is_in(column, wanted).to_numpy(zero_copy_only=False))
-            found |= {column[int(row)].as_py(): first + int(row) for row in rows}
+            places |= {column[int(row)].as_py(): first + int(row) for row in rows}
             first += len(batch)
-        return found
+        return places
 
     def holding(self, text: str, most: int) -> tuple[int, dict[int, str]]:
         """How many images have this text in their id, whatever its case, and the first of them: row and id."""
         from pyarrow import compute
 
-        total, first, found = 0, 0, dict[int, str]()
+        total, first, matching = 0, 0, dict[int, str]()
         for batch in self.batches(["image"]):
             held = compute.match_substring(batch.column(0), text, ignore_case=True).to_numpy(zero_copy_only=False)
             rows = np.flatnonzero(held)
             total += len(rows)
-            found |= {first + row: batch.column(0)[row].as_py() for row in rows[: most - len(found)].tolist()}
+            matching |= {first + row: batch.column(0)[row].as_py() for row in rows[: most - len(matching)].tolist()}
             first += len(batch)
-        return total, found
+        return total, matching
 
     def predictions(self, state: State) -> Sequence[Answer]:
         """The answer for every image, with a person's edits."""

@@ -19,10 +19,10 @@ def group_anew(run: Folder, rows: Ints, k: int) -> Ints:
     Where `k` is the number of groups that the machine found, the answer is the machine's.
     """
     group, n_new = run.machine.group, run.machine.n_new
-    found = np.unique(group[rows][group[rows] >= 0])
+    numbers = np.unique(group[rows][group[rows] >= 0])
     empty = n_new - len(np.unique(group[group >= 0]))
-    if len(found) and k in (len(found), len(found) + empty):
-        return np.asarray(np.searchsorted(found, np.maximum(group[rows], found[0])), dtype=np.int64)
+    if len(numbers) and k in (len(numbers), len(numbers) + empty):
+        return np.asarray(np.searchsorted(numbers, np.maximum(group[rows], numbers[0])), dtype=np.int64)
     return _grouped(run, rows, k)
 
 

@@ -47,8 +47,8 @@ class KnownPixels:
         if not len(self._quick):
             return {}
         perhaps = np.flatnonzero(np.isin(_quick(images), self._quick)).tolist()
-        found = ((i, self._row.get(_whole(images[i]))) for i in perhaps)
-        return {i: row for i, row in found if row is not None}
+        pairs = ((i, self._row.get(_whole(images[i]))) for i in perhaps)
+        return {i: row for i, row in pairs if row is not None}
 
 
 def _whole(image: Pixels) -> int:

@@ -101,15 +101,15 @@ class State:
     @cached_property
     def members(self) -> dict[int, npt.NDArray[np.int64]]:
         """The rows of every group that has any."""
-        found: dict[int, list[npt.NDArray[np.int64]]] = {}
+        parts: dict[int, list[npt.NDArray[np.int64]]] = {}
         for start in range(0, len(self.group), 2**20):  # of ten million at once, order alone would take 160 MB
             group = self.group[start : start + 2**20]
             order = np.argsort(group, kind="stable")
             numbers, starts = np.unique(group[order], return_index=True)
             rows = (order + start).astype(self.group.dtype)
             for number, some in zip(numbers.tolist(), np.split(rows, starts[1:]), strict=True):
-                found.setdefault(number, []).append(some)
-        return {number: np.concatenate(found.pop(number)) for number in sorted(found)}
+                parts.setdefault(number, []).append(some)
+        return {number: np.concatenate(parts.pop(number)) for number in sorted(parts)}
 
     @property
     def _new(self) -> list[int]:

@@ -40,10 +40,10 @@ class Thumbnails:
     """
 
     def __init__(self, run: RunFiles) -> None:
-        found = run.read_json(INDEX)
+        index = run.read_json(INDEX)
         self._run = run
         try:
-            self.count, self.side, self.columns = (int(found[name]) for name in ("count", "side", "columns"))
+            self.count, self.side, self.columns = (int(index[name]) for name in ("count", "side", "columns"))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise damaged(run, INDEX, error) from error
         if not (0 <= self.count < 2**40 and 0 < self.side < 2**12 and 0 < self.columns < 2**10):

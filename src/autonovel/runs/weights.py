@@ -75,12 +75,12 @@ def fitting(run: RunFiles, name: str) -> Iterator[None]:
 
 
 def _digest(state: State, metadata: dict[str, str]) -> str:
-    found = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for key in sorted(state):
         value = state[key]
-        found.update(f"{key} {value.dtype} {tuple(value.shape)} ".encode())
-        found.update(value.flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)} ".encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _unreadable(run: RunFiles, name: str, error: object) -> InputError:

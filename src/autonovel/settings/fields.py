@@ -110,12 +110,12 @@ def usual(kind: type[T], preset: str) -> T:
 
 def chosen(kind: type[T], name: Any, path: str) -> type[T]:
     """The class of this name in the family of a class."""
-    found = family_of(kind)
-    assert found is not None
-    if name not in found[1]:
-        names = ", ".join(found[1])
-        raise InputError(f"{option(path)} is {name!r}{did_you_mean(str(name), found[1])}; choose one of {names}.")
-    return found[1][name]
+    choices = family_of(kind)
+    assert choices is not None
+    if name not in choices[1]:
+        names = ", ".join(choices[1])
+        raise InputError(f"{option(path)} is {name!r}{did_you_mean(str(name), choices[1])}; choose one of {names}.")
+    return choices[1][name]
 
 
 # ---- Which fields mean something
@@ -184,9 +184,9 @@ def tidied(settings: T) -> T:
 
 def leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field that means something, by its dotted name, with its value; choosers come first."""
-    found = family_of(type(settings))
-    if found is not None:
-        yield f"{prefix}{found[0]}", getattr(settings, found[0])
+    choices = family_of(type(settings))
+    if choices is not None:
+        yield f"{prefix}{choices[0]}", getattr(settings, choices[0])
     for name in shown(settings):
         own = getattr(settings, name)
         if is_dataclass(own):
@@ -201,10 +201,10 @@ def owner(settings: Any, path: str, prefix: str = "") -> tuple[str, tuple[str, .
     None where the field means something, or where nothing has such a field.
     """
     kind, (name, _, rest) = type(settings), path.partition(".")
-    found = family_of(kind)
-    if found is not None and not _has(kind, path) and name != found[0]:
-        having = tuple(member for member, other in found[1].items() if _has(other, path))
-        return (f"{prefix}{found[0]}", having, getattr(settings, found[0])) if having else None
+    choices = family_of(kind)
+    if choices is not None and not _has(kind, path) and name != choices[0]:
+        having = tuple(member for member, other in choices[1].items() if _has(other, path))
+        return (f"{prefix}{choices[0]}", having, getattr(settings, choices[0])) if having else None
     if name not in types_of(kind):
         return None
     when = beside(kind, name, When)
@@ -266,9 +266,9 @@ def check(settings: Any, prefix: str = "") -> None:
 def left_open(settings: Any, prefix: str = "") -> Iterator[str]:
     """The dotted names of the fields that still leave their value to the data."""
     kind = type(settings)
-    found = family_of(kind)
-    if found is not None and getattr(settings, found[0]) == "auto":
-        yield f"{prefix}{found[0]}"
+    choices = family_of(kind)
+    if choices is not None and getattr(settings, choices[0]) == "auto":
+        yield f"{prefix}{choices[0]}"
     for name in shown(settings):
         value = getattr(settings, name)
         if is_dataclass(value):
@@ -292,8 +292,12 @@ def overlay(settings: T, values: Mapping[str, Any], preset: str) -> T:
 
 
 def _laid(settings: T, values: Mapping[str, Any], preset: str, prefix: str) -> T:
-    found = family_of(type(settings))
-    if found is not None and (path := f"{prefix}{found[0]}") in values and values[path] != getattr(settings, found[0]):
+    choices = family_of(type(settings))
+    if (
+        choices is not None
+        and (path := f"{prefix}{choices[0]}") in values
+        and values[path] != getattr(settings, choices[0])
+    ):
         settings = usual(chosen(type(settings), values[path], path), preset)
     changed: dict[str, Any] = {}
     for name in types_of(type(settings)):
@@ -328,8 +332,8 @@ def _refuse_strangers(settings: Any, paths: Iterable[str]) -> None:
 
 def to_dict(settings: Any) -> dict[str, Any]:
     """Every field that means something as plain values, with the names of what is chosen."""
-    found = family_of(type(settings))
-    chooser = {} if found is None else {found[0]: getattr(settings, found[0])}
+    choices = family_of(type(settings))
+    chooser = {} if choices is None else {choices[0]: getattr(settings, choices[0])}
     own = {name: getattr(settings, name) for name in shown(settings)}
     return chooser | {name: to_dict(value) if is_dataclass(value) else value for name, value in own.items()}
 
@@ -341,9 +345,9 @@ def from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     >>> from_dict(Recipe, to_dict(Recipe(name="mine"))) == Recipe(name="mine")
     True
     """
-    found, values = family_of(kind), dict(values)
-    if found is not None and found[0] in values:
-        kind = chosen(kind, values.pop(found[0]), f"{prefix}{found[0]}")
+    choices, values = family_of(kind), dict(values)
+    if choices is not None and choices[0] in values:
+        kind = chosen(kind, values.pop(choices[0]), f"{prefix}{choices[0]}")
     known = types_of(kind)
     ready: dict[str, Any] = {}
     for name, value in values.items():

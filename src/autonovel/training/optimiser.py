@@ -149,5 +149,5 @@ def _lr_of(weights: list[Tensor], settings: Training) -> Tensor:
 
 def _with_gradients(weights: list[Tensor]) -> tuple[list[int], list[Tensor]]:
     """The positions of the weights that have a gradient, and their gradients."""
-    found = [(i, w.grad) for i, w in enumerate(weights) if w.grad is not None]
-    return [i for i, _ in found], [gradient for _, gradient in found]
+    pairs = [(i, w.grad) for i, w in enumerate(weights) if w.grad is not None]
+    return [i for i, _ in pairs], [gradient for _, gradient in pairs]

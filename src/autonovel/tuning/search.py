@@ -112,11 +112,13 @@ class Search:
         with self._own_folder():
             RunFiles(self.out).write_rows("problems.csv", PROBLEM_FIELDS, as_rows(self.problems))
             alive, scores = self._rounds()
-            found = [self._candidate(number, number in alive, scores[number]) for number in range(len(self.values))]
+            candidates = [
+                self._candidate(number, number in alive, scores[number]) for number in range(len(self.values))
+            ]
             if not alive:
                 raise self._errors[0]
-            order = rank(found)
-            best = self.recipes[found.index(order[0])]
+            order = rank(candidates)
+            best = self.recipes[candidates.index(order[0])]
             n_hidden = len(self.tasks[0].hidden)
             tuned = Tuned(self.out, best, tuple(order), how_far_to_trust(order, n_known, n_hidden))
             RunFiles(self.out).write_json(BEST, best.to_dict())

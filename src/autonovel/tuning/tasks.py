@@ -41,9 +41,9 @@ class ProbeTask:
 
     def accuracy(self, group: npt.NDArray[np.int64]) -> float:
         """ACC of clusters (n_unlabelled,) on the probe images; one that was taken for a known class (below 0) is wrong."""
-        found = group[self.probe[~self.data.is_labelled]]
-        new = found >= 0
-        return cluster_accuracy(self.classes[new], found[new]) * float(new.mean()) if new.any() else 0.0
+        groups = group[self.probe[~self.data.is_labelled]]
+        new = groups >= 0
+        return cluster_accuracy(self.classes[new], groups[new]) * float(new.mean()) if new.any() else 0.0
 
 
 def hide(data: ImageSet, hidden: Sequence[int], pile: int = 0) -> ProbeTask:
@@ -82,13 +82,13 @@ def choose_splits(n_known: int, n_hidden: int, splits: int, seed: int) -> list[t
             f"{n_known} known classes cannot be tuned on with {n_hidden} of them hidden: at least two must be hidden, and two "
             f"must stay known; {way_out}."
         )
-    found: list[tuple[int, ...]] = []
+    hidden_sets: list[tuple[int, ...]] = []
     generator = host_generator(seed, "tune")
     wanted = min(splits, math.comb(n_known, n_hidden))
-    while len(found) < wanted:
+    while len(hidden_sets) < wanted:
         order = torch.randperm(n_known, generator=generator).tolist()
         for start in range(0, n_known - n_hidden + 1, n_hidden):
             chosen = tuple(sorted(order[start : start + n_hidden]))
-            if chosen not in found and len(found) < wanted:
-                found.append(chosen)
-    return found
+            if chosen not in hidden_sets and len(hidden_sets) < wanted:
+                hidden_sets.append(chosen)
+    return hidden_sets

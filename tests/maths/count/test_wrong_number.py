@@ -49,7 +49,7 @@ def test_notes_on_too_many_groups() -> None:
         == "The images look like 3 new classes rather than 6: clusters 0 and 1; 2 and 3; 4 and 5 may be parts of one class."
     )
     assert number_notes(points, labels, 3, 3) == []
-    (note,) = number_notes(points, groups, 6, 3, found="clusters")
+    (note,) = number_notes(points, groups, 6, 3, kind="clusters")
     assert note.startswith("The images look like 3 clusters rather than 6: ")
 
 

@@ -221,10 +221,10 @@ def _omniglot(task: str, root: Path | None, unverified: bool, size: int | None) 
         if not (folder / part).is_dir():
             raise InputError(f"{folder / part} is missing; {advice}.")
         alphabets[part] = sorted(path for path in (folder / part).iterdir() if path.is_dir())
-        found = sum(character.is_dir() for alphabet in alphabets[part] for character in alphabet.iterdir())
-        if found != n_characters and not unverified:
+        counted = sum(character.is_dir() for alphabet in alphabets[part] for character in alphabet.iterdir())
+        if counted != n_characters and not unverified:
             raise InputError(
-                f"{folder / part} holds {found} characters instead of the published {n_characters}; "
+                f"{folder / part} holds {counted} characters instead of the published {n_characters}; "
                 "download it again, or use it as it is with unverified=True (--unverified)."
             )
     chosen = [path for path in alphabets["images_evaluation"] if not task or path.name == task]

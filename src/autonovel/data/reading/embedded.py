@@ -107,9 +107,9 @@ def _refuse_all_alike(features: npt.NDArray[np.float32], labels: list[Any]) -> N
 def _from_file(path: Path) -> tuple[Any, Any, Any]:
     """Features, labels and names of a file, or of a folder that describe has finished."""
     if path.is_dir():
-        found = Described(path)
-        parts = [(rows.features, rows.labels, rows.images) for rows in found.parts()]
-        if not found.n_rows:
+        described = Described(path)
+        parts = [(rows.features, rows.labels, rows.images) for rows in described.parts()]
+        if not described.n_rows:
             raise InputError(f"There are no images in {path}; its problems.csv says why.")
         features, labels, names = map(np.concatenate, zip(*parts, strict=True))
         return features, labels, names

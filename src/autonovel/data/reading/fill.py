@@ -143,9 +143,9 @@ def _reuse(
     reused: set[int] = set()
     with builder.target.path.open("r+b") as file:
         for position, (name, stamp) in enumerate(zip(names, stamps.tolist(), strict=True)):
-            if (found := stored.get((name, *stamp))) is None:
+            if (place := stored.get((name, *stamp))) is None:
                 continue
-            row, fingerprints[position] = found
+            row, fingerprints[position] = place
             builder.target.write(file, position, pixels[row].tobytes())
             reused.add(position)
             if len(reused) % _RELEASE_EVERY == 0:

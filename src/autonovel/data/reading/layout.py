@@ -70,17 +70,17 @@ def refuse_without_images(folder: Path, role: str, problems: Sequence[Problem]) 
     if any(problem.counts for problem in problems):
         return
     others = [problem.path for problem in problems if problem.reason == "not an image"]
-    found = "nor any other visible files"
+    besides = "nor any other visible files"
     if others:
         kinds = Counter(os.path.splitext(path)[1].lower() for path in others)
         shown = ", ".join(f"{count:,} {kind or 'without an ending'}" for kind, count in kinds.most_common(4))
-        found = (
+        besides = (
             f"only {'text' if kinds.keys() <= _TEXT else 'other'} files ({shown}{', ...' if len(kinds) > 4 else ''})"
         )
     elif any(problem.reason == "the folder of a run" for problem in problems):
-        found = "only a run folder"
+        besides = "only a run folder"
     raise InputError(
-        f"There are no images in {printable(folder)}, {found}; give the folder that holds the {role} images."
+        f"There are no images in {printable(folder)}, {besides}; give the folder that holds the {role} images."
     )
 
 

@@ -81,8 +81,8 @@ def load_parts(
     number = {name: position for position, name in enumerate(names)}
     compact = np.array([UNKNOWN if label is None else number[label] for label in labels], dtype=np.int64)
     from_files = any(part.sources for part in parts)
-    found = ImageSet(images, compact, tuple(distinct(ids)), tuple(names), tuple(sources) if from_files else ())
-    return Loaded(found, problems, notes)
+    whole = ImageSet(images, compact, tuple(distinct(ids)), tuple(names), tuple(sources) if from_files else ())
+    return Loaded(whole, problems, notes)
 
 
 def _form(request: Request, survey: Callable[[], Survey]) -> tuple[Form, str]:
@@ -130,10 +130,10 @@ def _check_unlabelled(count: int, least: int, problems: Sequence[Problem], where
     if count >= least:
         return
     copies = sum(problem.copy for problem in problems)
-    found = "no unlabelled image" if count == 0 else "only one unlabelled image"
+    too_few = "no unlabelled image" if count == 0 else "only one unlabelled image"
     besides = f" besides {copies:,} cop{'y' if copies == 1 else 'ies'} of labelled ones" if copies else ""
     raise InputError(
-        f"There is {found} in {where}{besides}, so there is nothing to discover; give the images to be sorted as the "
+        f"There is {too_few} in {where}{besides}, so there is nothing to discover; give the images to be sorted as the "
         "unlabelled images."
     )
 

@@ -54,8 +54,8 @@ def _cell(source: str, row: int) -> bytes | None:
         for group in range(table.metadata.num_row_groups):
             n = table.metadata.row_group(group).num_rows
             if row < n:
-                found = table.read_row_group(group).slice(row, 1).to_pylist()[0].values()
-                cells = (value.get("bytes") if isinstance(value, dict) else value for value in found)
+                cells_read = table.read_row_group(group).slice(row, 1).to_pylist()[0].values()
+                cells = (value.get("bytes") if isinstance(value, dict) else value for value in cells_read)
                 return next((value for value in cells if isinstance(value, bytes)), None)
             row -= n
     return None

@@ -51,7 +51,7 @@ def as_path(text: str) -> str:
     if os.name != "posix" or "\\x" not in text:
         return text
     return os.fsdecode(
-        _ESCAPED_BYTE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "surrogateescape"))
+        _ESCAPED_BYTE.sub(lambda match: bytes([int(match[1], 16)]), text.encode("utf-8", "surrogateescape"))
     )
 
 

@@ -131,8 +131,8 @@ def list_shards(given: str | os.PathLike[str], *, labelled: bool = False) -> lis
         labelled: a folder of image files has one sub-folder for each class.
     """
     text = os.fspath(given)
-    found = list(dict.fromkeys(path for pattern in _without_braces(text) for path in _matching(pattern)))
-    shards = [path for path in found if path.lower().endswith(_SHARD_SUFFIXES)]
+    paths = list(dict.fromkeys(path for pattern in _without_braces(text) for path in _matching(pattern)))
+    shards = [path for path in paths if path.lower().endswith(_SHARD_SUFFIXES)]
     if shards:
         return [
             ShardToRead("tar" if path.lower().endswith(".tar") else "parquet", path, _stamp(path)) for path in shards
@@ -140,19 +140,19 @@ def list_shards(given: str | os.PathLike[str], *, labelled: bool = False) -> lis
     if is_remote(text) and text.lower().endswith((".csv", ".tsv")):
         return _remote_table(text)
     if is_remote(text):
-        return _remote_files(text, found, labelled=labelled)
+        return _remote_files(text, paths, labelled=labelled)
     raise InputError(f"There are no shards {printable(text)}; give .tar or .parquet files, or a folder of them.")
 
 
 def shards_of_files(files: Files, origin: str) -> list[ShardToRead]:
     """Files on this machine, some hundred in a shard."""
-    found = []
+    shards = []
     for start in range(0, len(files.paths), FILES_AT_ONCE):
         some = slice(start, start + FILES_AT_ONCE)
         paths, labels = tuple(files.paths[some]), tuple(files.labels[some])
         stamp = _hashed(paths, labels, files.stamps[some, :2].tolist())
-        found.append(ShardToRead("files", origin, stamp, paths, labels))
-    return found
+        shards.append(ShardToRead("files", origin, stamp, paths, labels))
+    return shards
 
 
 def shards_of(given: Any, *, labelled: bool = False) -> tuple[list[ShardToRead], list[Problem]]:
@@ -188,13 +188,13 @@ def read_shard(shard: ShardToRead) -> Iterator[Entry | Problem]:
             yield Problem(printable(shard.address), "no such shard")
             return
         seen: set[str] = set()
-        for found in (_read_tar if shard.kind == "tar" else _read_parquet)(shard, path):
-            if isinstance(found, Entry):
-                if found.image in seen:
-                    yield Problem(found.image, "a second member of this name")
+        for entry in (_read_tar if shard.kind == "tar" else _read_parquet)(shard, path):
+            if isinstance(entry, Entry):
+                if entry.image in seen:
+                    yield Problem(entry.image, "a second member of this name")
                     continue
-                seen.add(found.image)
-            yield found
+                seen.add(entry.image)
+            yield entry
 
 
 # ------------------------------------------------------------------------------------------------ stores
@@ -335,8 +335,8 @@ def _hashed(*values: object) -> str:
     return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
-def _remote_files(given: str, found: Sequence[str], *, labelled: bool) -> list[ShardToRead]:
-    paths = [path for path in found if posixpath.splitext(path)[1].lower() in IMAGE_SUFFIXES]
+def _remote_files(given: str, matching: Sequence[str], *, labelled: bool) -> list[ShardToRead]:
+    paths = [path for path in matching if posixpath.splitext(path)[1].lower() in IMAGE_SUFFIXES]
     if not paths:
         raise InputError(f"There are no images and no shards in {given}; give an address that holds some.")
     labels: list[str | None] = [None] * len(paths)
@@ -545,14 +545,14 @@ class Spool:
             for shard in shards:
                 mark = int(shard.stamp[:15] or "0", 16)
                 in_place = shard.kind == "tar" and not is_remote(shard.address)
-                for found in read_shard(shard):
-                    if isinstance(found, Problem):
-                        self.problems.append(found)
+                for entry in read_shard(shard):
+                    if isinstance(entry, Problem):
+                        self.problems.append(entry)
                         continue
-                    size, offset = len(found.content), found.offset if in_place else file.tell()
+                    size, offset = len(entry.content), entry.offset if in_place else file.tell()
                     if not in_place:
-                        file.write(found.content)
-                    self.entries.append(found._replace(content=b""))
+                        file.write(entry.content)
+                    self.entries.append(entry._replace(content=b""))
                     self.slices.append(slice_of(shard.address if in_place else spool, offset, size))
                     self.stamps.append((size, mark))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)

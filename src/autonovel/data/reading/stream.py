@@ -48,9 +48,9 @@ def stream_files(paths: Sequence[str], form: Form, *, workers: int | None = None
         target = PixelFile(Path(name), form)
         rows = np.asarray(np.memmap(name, np.uint8, "r", 0, (PARTS * size, *form.shape)))
         outcomes = _here(paths, parts, target) if is_few(len(paths)) else _beside(paths, parts, target, workers)
-        for part, found in zip(parts, outcomes, strict=True):
-            used = [position % len(rows) for position, outcome in zip(part, found, strict=True) if not outcome.reason]
-            yield Decoded(rows[used], [outcome.reason for outcome in found])
+        for part, came in zip(parts, outcomes, strict=True):
+            used = [position % len(rows) for position, outcome in zip(part, came, strict=True) if not outcome.reason]
+            yield Decoded(rows[used], [outcome.reason for outcome in came])
     finally:
         os.close(handle)
         os.unlink(name)
@@ -60,14 +60,14 @@ def _here(paths: Sequence[str], parts: Sequence[range], target: PixelFile) -> It
     """What came of the files of each part, decoded in this process."""
     with target.path.open("r+b") as file:
         for part in parts:
-            found = decode_chunk(_chunk(paths, part, len(parts[0])), file, target)
+            outcomes = decode_chunk(_chunk(paths, part, len(parts[0])), file, target)
             file.flush()
-            yield found
+            yield outcomes
 
 
 def _beside(paths: Sequence[str], parts: Sequence[range], target: PixelFile, workers: int) -> Iterator[list[Outcome]]:
     """What came of the files of each part, decoded by worker processes that are ahead by as many parts as there is room."""
-    size, found = len(parts[0]), dict[int, Outcome]()
+    size, by_position = len(parts[0]), dict[int, Outcome]()
     missing = [len(part) for part in parts]
     share = max(1, min(64, (PARTS - 1) * size // (4 * workers)))
     position_of: dict[int, int] = {}  # the file whose pixels go into a row now
@@ -85,11 +85,11 @@ def _beside(paths: Sequence[str], parts: Sequence[range], target: PixelFile, wor
         for number, part in enumerate(parts):
             while missing[number]:
                 chunk, outcomes = decoders.take()
-                found.update(zip([position_of[row] for row in chunk.rows], outcomes, strict=True))
+                by_position.update(zip([position_of[row] for row in chunk.rows], outcomes, strict=True))
                 missing[position_of[chunk.rows[0]] // size] -= len(outcomes)
             if number + PARTS - 1 < len(parts):
                 give(parts[number + PARTS - 1])  # into the rows of the part before this one, which has been used
-            yield [found.pop(position) for position in part]
+            yield [by_position.pop(position) for position in part]
 
 
 def _chunk(paths: Sequence[str], positions: range, size: int) -> Chunk:

@@ -140,9 +140,9 @@ def order_of_classes(names: Iterable[str]) -> list[str]:
 def nothing_usable(parts: Sequence[Part], problems: Sequence[Problem]) -> InputError:
     """The error for an input without a single usable image."""
     where = " and ".join(part.origin for part in parts)
-    found = f" ({summary(problems)})" if problems else ""
+    reasons = f" ({summary(problems)})" if problems else ""
     return InputError(
-        f"There are no usable images in {where}{found}; give images that can be opened, JPEG or PNG for example."
+        f"There are no usable images in {where}{reasons}; give images that can be opened, JPEG or PNG for example."
     )
 
 

@@ -65,8 +65,8 @@ def read_csv(table: Path) -> tuple[list[str], list[str | None], list[Problem]]:
     paths, labels, problems = [], [], []
     for number, row in numbered:
         if len(row) > len(header):
-            found = f"{len(row)} cells where the table has {len(header)} columns"
-            problems.append(Problem(f"{printable(table)}: row {number}", found))
+            cells = f"{len(row)} cells where the table has {len(header)} columns"
+            problems.append(Problem(f"{printable(table)}: row {number}", cells))
             continue
         paths.append(row[path_column].strip() if path_column < len(row) else "")
         labels.append(as_label(row[label_column]) if label_column is not None and label_column < len(row) else None)

@@ -59,9 +59,9 @@ def count_by_calibration(
     calibration = calibrate_tree(
         probes, size_range, seed=seed, grouped=grouped, ratio=ratio, effort=effort, run_jobs=run_jobs
     )
-    found = count_by_tree(calibration, pile, max_new=max_new, coverage=coverage, effort=effort, seed=seed)
+    estimate = count_by_tree(calibration, pile, max_new=max_new, coverage=coverage, effort=effort, seed=seed)
     note = why_no_interval(probes, grouped)
-    return replace(found, interval=None, note=note) if note else found
+    return replace(estimate, interval=None, note=note) if note else estimate
 
 
 def calibrate_tree(

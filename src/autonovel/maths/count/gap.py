@@ -36,21 +36,21 @@ def eigenvalues(points: Tensor, count: int) -> npt.NDArray[np.float64]:
     links = coo_matrix((weight.flatten().cpu().numpy(), (rows, near.flatten().cpu().numpy())), shape=(n, n)).tocsr()
     links = links.maximum(links.T)
     part = connected_components(links, directed=False)[1]  # eigenvalues that are equal are found apart, not together
-    found = []
+    values = []
     for number in range(part.max() + 1):
         inside = np.flatnonzero(part == number)
         own = links[inside][:, inside]
         scaling = diags(np.asarray(own.sum(1)).ravel() ** -0.5)
         own = scaling @ own @ scaling
         if len(inside) <= max(DENSE, count + 2):
-            found.append(np.linalg.eigvalsh(own.toarray()))
+            values.append(np.linalg.eigvalsh(own.toarray()))
         else:
             start = np.random.default_rng(0).normal(size=len(inside))
-            found.append(eigsh(own, k=count, which="LA", v0=start, tol=1e-4, return_eigenvectors=False))
-    return np.sort(np.concatenate(found))[::-1][:count]
+            values.append(eigsh(own, k=count, which="LA", v0=start, tol=1e-4, return_eigenvectors=False))
+    return np.sort(np.concatenate(values))[::-1][:count]
 
 
 def gaps(points: Tensor, largest: int) -> dict[int, float]:
     """For each number of parts from 2, how far the eigenvalue behind it falls."""
-    found = eigenvalues(points, min(largest + 1, len(points)))
-    return {k: float(found[k - 1] - found[k]) for k in range(2, len(found))}
+    values = eigenvalues(points, min(largest + 1, len(points)))
+    return {k: float(values[k - 1] - values[k]) for k in range(2, len(values))}

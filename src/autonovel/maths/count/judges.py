@@ -62,7 +62,7 @@ def count_by_judges(
     uneven = are_uneven(groups_of_k[answers["silhouette"]], answers["silhouette"])
     if uneven:
         sample = sample_tree(points, seed=seed)
-        branches = {k: found for k in numbers if (found := groups_of(sample, points, k)) is not None}
+        branches = {k: parted for k in numbers if (parted := groups_of(sample, points, k)) is not None}
         answers["branches"] = _highest(_silhouettes(points, branches, seed)) if branches else answers["silhouette"]
     if n_known >= MIN_PROBE_CLASSES:
         known = [ProbeSet(labelled, labels, n_known)]
@@ -95,11 +95,11 @@ def _interval(answers: Sequence[int], largest: int) -> tuple[int, int]:
 
 def _numbers(largest: int) -> list[int]:
     """2, 3, 4, ... and beyond a dozen in steps of a tenth."""
-    found, k = [], 2
+    numbers, k = [], 2
     while k <= largest:
-        found.append(k)
+        numbers.append(k)
         k += max(1, k // 10)
-    return found
+    return numbers
 
 
 def _silhouettes(points: Tensor, groups: Mapping[int, Tensor], seed: int) -> dict[int, float]:

@@ -101,10 +101,10 @@ def neighbour_overlap(x: Tensor, seed: int = 0) -> Floats:
     within = place.gather(1, nearest[near].flatten(1)).view(-1, count, count)
     needed = torch.maximum(within, torch.maximum(ranks[:, None], ranks))
     common = torch.bincount(needed.flatten(), minlength=count + 1).cumsum(0).tolist()
-    found: list[float] = []
+    overlaps: list[float] = []
     for k in NEIGHBOURS:
         if k > count:  # a pile this small has no more to tell
-            found.append(found[-1] if found else 0.0)
+            overlaps.append(overlaps[-1] if overlaps else 0.0)
             continue
-        found.append(math.log(max(common[k - 1] / (len(rows) * k * k), 1e-6)))
-    return np.array(found)
+        overlaps.append(math.log(max(common[k - 1] / (len(rows) * k * k), 1e-6)))
+    return np.array(overlaps)

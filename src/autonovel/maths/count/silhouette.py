@@ -48,6 +48,6 @@ def silhouette_curve(pile: Tensor, max_new: int, seed: int, restarts: int) -> di
     for numbers in passes(largest, [scores], smallest=2):
         runs = dict(sweep.chain(numbers))
         labels = torch.stack([result.labels for result in runs.values()])
-        found = silhouette(pile, labels, sample=SILHOUETTE_SAMPLE, seed=seed)
-        scores.update(zip(runs, found.score.tolist(), strict=True))
+        shape = silhouette(pile, labels, sample=SILHOUETTE_SAMPLE, seed=seed)
+        scores.update(zip(runs, shape.score.tolist(), strict=True))
     return scores

@@ -65,15 +65,15 @@ def widest_groups(points: Tensor, groups: Tensor, k: int, count: int, *, seed: i
 
 
 def number_notes(
-    points: Tensor, groups: Tensor, k: int, counted: int, *, found: str = "new classes", seed: int = 0
+    points: Tensor, groups: Tensor, k: int, counted: int, *, kind: str = "new classes", seed: int = 0
 ) -> list[str]:
     """Which groups to look at where `counted` classes were counted and `k` asked for; empty where the two are close.
 
-    `found` is what the groups are called.
+    `kind` is what the groups are called.
     """
     if abs(counted - k) <= max(1, k // 4):  # the count is no surer than that
         return []
-    look = f"The images look like {counted} {found} rather than {k}"
+    look = f"The images look like {counted} {kind} rather than {k}"
     if counted < k:
         to = merge_groups(points, groups, k, counted).tolist()
         joined = [[g for g in range(k) if to[g] == first] for first in sorted(set(to))]
