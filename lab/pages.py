@@ -41,7 +41,8 @@ def spread(values: Sequence[float], digits: int = 1, scale: float = 100) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in escaped)
 
 
 # ---- everything that a file of rows holds
