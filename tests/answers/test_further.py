@@ -467,6 +467,14 @@ def test_a_run_without_a_judge_is_refused_before_an_image_is_read(run: Run, tmp_
         predict(run, tmp_path / "nowhere", device="cpu")
 
 
+def test_answers_that_are_not_those_of_the_images_are_refused(run: Run, made: Path) -> None:
+    (run.path / "checksums.sha256").unlink()  # by which any change would be seen
+    lines = (run.path / "predictions.csv").read_bytes().splitlines(keepends=True)
+    (run.path / "predictions.csv").write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(InputError, match=r"is damaged \(it (has|names)"):
+        run.predict(made / "more", device="cpu")
+
+
 def test_a_batch_of_which_most_belongs_to_no_class_is_said_and_probabilities_are_lower(
     run: Run, made: Path, tmp_path: Path
 ) -> None:

@@ -252,10 +252,10 @@ class _Again:
     """
 
     def __init__(self, run: Run, pile: _Pile) -> None:
-        answers = iter(run.predictions)
+        of_pile = dict(zip(run.unlabelled.tolist(), run.predictions, strict=True))
         self._answers = [
-            next(answers) if record.label is None else Answer(record.image, None, record.label, 1.0, True)
-            for record in run.images
+            of_pile[row] if record.label is None else Answer(record.image, None, record.label, 1.0, True)
+            for row, record in enumerate(run.images)
         ]
         self._ids, self._seen = pile.ids, KnownPixels(run)
         places = {record.source: place for place, record in enumerate(run.images) if record.source}
