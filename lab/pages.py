@@ -41,8 +41,7 @@ def spread(values: Sequence[float], digits: int = 1, scale: float = 100) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join(f"|{'|'.join(cells)}|" for cells in escaped)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 # ---- everything that a file of rows holds

@@ -22,10 +22,10 @@ def test_the_text_around_a_table_stays(script: Script, tmp_path: Path) -> None:
     done = script("pages.py", "--rows", tmp_path, tmp_path / "page.md")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "page.md").read_text()
-    assert text.startswith("before\n<!-- table: a -->\n\n|run|")
+    assert text.startswith("before\n<!-- table: a -->\n\n| run |")
     assert text.endswith("\n\n<!-- end -->\nafter\n")
     assert "old\n" not in text
-    assert "|`best`|50.0|1|" in text
+    assert "| `best` | 50.0 | 1 |" in text
 
 
 def test_a_table_without_an_end_or_of_another_name_is_refused(script: Script, tmp_path: Path) -> None:
@@ -48,24 +48,24 @@ def test_seeds_of_one_run_are_one_row() -> None:
     lines = pages.runs_table(rows).splitlines()[2:]
     deviation = 100 * math.sqrt((0.02**2 + 0.02**2) / (2 - 1))
     assert len(lines) == 3
-    assert f"|92.0 ± {deviation:.1f}|2|" in lines[0]
-    assert "|10 ± 0|X|abc|" in lines[0]
-    assert "|50.0|1|" in lines[1]
+    assert f"| 92.0 ± {deviation:.1f} | 2 |" in lines[0]
+    assert "| 10 ± 0 | X | abc |" in lines[0]
+    assert "| 50.0 | 1 |" in lines[1]
     assert "with `joint.epochs=7`" in lines[2]
 
 
 def test_the_kindest_rule_that_all_have_is_shown_and_named() -> None:
     run = {"recipe": "best", "acc_new": 0.5}
     fixed, both = {"old": 0.1, "new": 0.2, "all": 0.3}, {"old": 0.4, "new": 0.5, "all": 0.6}
-    assert "|40.0 / 50.0 / 60.0|" in pages.runs_table([run | {"test": {"fixed": fixed, "separate": both}}])
-    assert "|10.0 / 20.0 / 30.0 (fixed)|" in pages.runs_table([run | {"pile": {"fixed": fixed}}])
-    assert "|–|" in pages.runs_table([run | {"test": None}])
+    assert "| 40.0 / 50.0 / 60.0 |" in pages.runs_table([run | {"test": {"fixed": fixed, "separate": both}}])
+    assert "| 10.0 / 20.0 / 30.0 (fixed) |" in pages.runs_table([run | {"pile": {"fixed": fixed}}])
+    assert "| – |" in pages.runs_table([run | {"test": None}])
 
 
 def test_errors_of_an_estimate_are_counted_by_hand() -> None:
     found = [(8, [6, 9], 9), (4, None, 6), (3, [3, 3], 5)]
     rows = [{"n_true": t, "estimates": {"tree": {"n_new": n, "interval": i}}} for n, i, t in found]
-    assert "|`tree`|3|1.67|1 of 2|" in pages.estimates_table(rows)
+    assert "| `tree` | 3 | 1.67 | 1 of 2 |" in pages.estimates_table(rows)
 
 
 def test_problems_are_a_line_for_each_kind_with_mean_and_worst() -> None:
@@ -83,7 +83,7 @@ def test_problems_are_a_line_for_each_kind_with_mean_and_worst() -> None:
         for a, n, i in found
     ]
     rows.append(common | {"acc": {"k-means": 0.2, "autonovel": 0.8}, "seconds": {}})
-    line = "|birds even|3|40.0 (20.0)|80.0 (70.0)|10 (20)|1 of 2|1|0.020 (0.020)|2.0 (2.0)|x, abc|"
+    line = "| birds even | 3 | 40.0 (20.0) | 80.0 (70.0) | 10 (20) | 1 of 2 | 1 | 0.020 (0.020) | 2.0 (2.0) | x, abc |"
     assert pages.whole_file(rows).splitlines()[-1] == line
 
 
@@ -91,7 +91,7 @@ def test_rows_of_settings_that_are_gone_are_only_in_the_file() -> None:
     run = {"recipe": "best", "acc_new": 0.5}
     gone = [run | {"changed": ["joint.queue_of_targets=3"]}, run | {"recipe": "cluster-contrast"}]
     shown = pages.whole_file([run, run | {"changed": ["joint.regroups=9"]}, *gone])
-    assert len([line for line in shown.splitlines() if line.startswith("|`best`")]) == 2
+    assert len([line for line in shown.splitlines() if line.startswith("| `best`")]) == 2
     assert shown.endswith("Only in the file, of other versions or of settings that are gone: 2.")
 
 
