@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,12 +109,13 @@ class Zygote:
         done = self._read(kill_after) if kill_after >= 0 else None
         if done is None:
             if kill_after >= 0:
-                os.kill(process, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it may have ended in this moment
+                    os.kill(process, signal.SIGKILL)
             done = self._read(PATIENCE)
         if done is None:
             os.kill(process, signal.SIGKILL)
             raise TimeoutError(f"{' '.join(words)} hangs: {said.read_text(errors='replace')}")
-        calls = int(count.read_text()) if count.exists() else 0
+        calls = int(count.read_text() or 0) if count.exists() else 0  # empty where it was killed as it wrote this
         return Outcome(done["status"], said.read_text(errors="replace"), done["seconds"], calls)
 
     def _read(self, seconds: float) -> Any:
