@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from hypothesis import settings
 
 from autonovel.base.errors import on_command_line
 from tests.small_data import write_small_cifar10
+
+# a suite that a script has put into the background ignores Ctrl-C, and so would every process that it starts: what Ctrl-C does
+# would then be tested nowhere
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # an example that takes longer than usual says that the machine has other work, not that anything is wrong
 settings.register_profile("patient", deadline=None)

@@ -55,13 +55,8 @@ def test_what_to_do_next_follows_from_what_was_done(tmp_path: Path, call: Call) 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_page_is_served_until_it_is_stopped(pictured: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "autonovel", "browse", str(pictured), "--no-open"]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # tests started in the background of a shell ignore Ctrl-C, and so would the process
-    with subprocess.Popen(
-        command,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        **streams,  # type: ignore[call-overload]
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         line = process.stdout.readline()
         url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
         with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(url, timeout=20) as page:

@@ -210,15 +210,7 @@ def wait_for(process: subprocess.Popen[str], out: Path, epochs: int) -> None:
 
 def start(*words: object, code: str | None = None) -> subprocess.Popen[str]:
     line = command(*words) if code is None else [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.Popen(
-        line,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-        # tests started in the background of a shell ignore Ctrl-C, and so would the process
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
 def assert_same_run(out: Path, whole: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,5 +27,4 @@ class Browse(Verb):
         from autonovel.report.server import serve
         from autonovel.runs.folder import load
 
-        with suppress(KeyboardInterrupt):  # this is how one leaves
-            serve(load(self.run), port=self.port, open_page=self.open, read_only=self.read_only)
+        serve(load(self.run), port=self.port, open_page=self.open, read_only=self.read_only)

@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -96,7 +96,7 @@ class Site:
 
 
 def serve(run: Folder, *, port: int = 0, open_page: bool = True, read_only: bool = False) -> None:
-    """Show a run as a web page, to look at its clusters and to name and correct them, until Ctrl-C (a KeyboardInterrupt).
+    """Show a run as a web page, to look at its clusters and to name and correct them, until Ctrl-C.
 
     Args:
         run: a finished run.
@@ -106,7 +106,7 @@ def serve(run: Folder, *, port: int = 0, open_page: bool = True, read_only: bool
     """
     site = Site(run, port, read_only=read_only)
     say(f"{run.path} is open at {site.url} (works once; stop with Ctrl-C)")
-    with _way_in(site.url) if open_page else nullcontext() as file:
+    with suppress(KeyboardInterrupt), _way_in(site.url) if open_page else nullcontext() as file:  # how one leaves
         if file is not None:
             import webbrowser
 
