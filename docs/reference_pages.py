@@ -24,7 +24,7 @@ import autonovel.maths.count.result
 import autonovel.pairs
 import autonovel.runs.answers
 import autonovel.runs.state
-from autonovel.cli.flags import Flag, flags_of, text_of, usage
+from autonovel.cli.flags import Flag, flags_of, usage
 from autonovel.cli.help import typed
 from autonovel.cli.main import VERBS
 from autonovel.runs.verbs import VERBS as VERBS_OF_A_RUN
@@ -382,7 +382,7 @@ def rows_of(kind: type, prefix: str, names: Iterable[str] | None = None, *, defa
     """A table of fields, as flags."""
     given = {field.name: field.default for field in fields(kind)}
     flags = [
-        Flag(f"{prefix}{name}", types_of(kind)[name], given[name], text_of(kind, name))
+        Flag(f"{prefix}{name}", types_of(kind)[name], given[name], kind)
         for name in (own_fields(kind) if names is None else names)
     ]
     return table(["flag", "what", "default"][: 2 + defaults], (flag_row(flag)[: 2 + defaults] for flag in flags))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from autonovel.base.errors import InputError, option
 from autonovel.cli.common import OnePile, load_api_while
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.resolve import Asked
+
+if TYPE_CHECKING:
+    from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from autonovel.base.errors import InputError, option
 from autonovel.cli.flags import Given, Positional
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.recipes import describe_recipes, get_recipe, is_file
-from autonovel.settings.resolve import Asked
+
+if TYPE_CHECKING:
+    from autonovel.settings.resolve import Asked
 
 T = TypeVar("T")
 
@@ -67,6 +68,9 @@ class TrainingVerb:
 
     def base(self, given: Given) -> Asked:
         """The recipe to which the flags that were typed are added."""
+        from autonovel.settings.recipes import get_recipe, is_file
+        from autonovel.settings.resolve import Asked
+
         if is_file(self.recipe_name) and "preset" in given:
             raise InputError(f"The recipe {self.recipe_name} has its preset already; leave {option('preset')} out.")
         return Asked.of(get_recipe(self.recipe_name, self.preset))
@@ -148,6 +152,8 @@ class TwoPiles(ReadingVerb):
         """The benchmark's own recipe, or the one for folders."""
         if self.recipe or not self.data:
             return self.recipe or "folder"
+        from autonovel.settings.recipes import describe_recipes
+
         family = self.data.partition(":")[0].partition("-")[0]
         return family if family in describe_recipes() else "best"
 

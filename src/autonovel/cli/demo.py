@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autonovel.cli.common import TrainingVerb
-from autonovel.settings.resolve import Asked
+
+if TYPE_CHECKING:
+    from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)

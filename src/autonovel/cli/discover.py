@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from autonovel.base.errors import InputError, option
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Given
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.resolve import Asked
+
+if TYPE_CHECKING:
+    from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)

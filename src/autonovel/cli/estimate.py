@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autonovel.base.errors import InputError, option
 from autonovel.base.screen import say
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.discovery.arguments import check_arguments
-from autonovel.settings.resolve import Asked
+
+if TYPE_CHECKING:
+    from autonovel.settings.resolve import Asked
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,22 @@ class Flag:
         path: its dotted name, ``joint.heads``.
         kind: its type.
         default: its value when nothing is typed; MISSING where it must be given.
-        text: its documentation.
+        owner: the dataclass whose field it is.
         positional: whether it is typed without a flag.
+        choices: what follows its documentation: a sentence for each name that it takes.
     """
 
     path: str
     kind: Any
     default: Any
-    text: str
+    owner: type
     positional: bool = False
+    choices: str = ""
+
+    @property
+    def text(self) -> str:
+        """Its documentation, which is looked up only where it is shown: reading the source takes a while."""
+        return " ".join(filter(None, (text_of(self.owner, self.path.rpartition(".")[2]), self.choices)))
 
     @property
     def name(self) -> str:
@@ -96,7 +103,7 @@ def flags_of(kind: type[Any], values: Any = None, prefix: str = "") -> Iterator[
             hint = hints[f.name]
             placed = _PLACED in getattr(hint, "__metadata__", ())
             plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-            yield Flag(f"{prefix}{f.name}", plain, default, text_of(kind, f.name), placed)
+            yield Flag(f"{prefix}{f.name}", plain, default, kind, placed)
 
 
 def all_flags(kind: type[Any], prefix: str = "") -> Iterator[Flag]:
@@ -113,12 +120,12 @@ def all_flags(kind: type[Any], prefix: str = "") -> Iterator[Flag]:
             if isinstance(hint, type) and is_dataclass(hint):
                 yield from all_flags(hint, f"{path}.")
             else:
-                yield Flag(path, hint, f.default, text_of(member, f.name))
+                yield Flag(path, hint, f.default, member)
 
 
 def _chooser(kind: type[Any], choices: tuple[str, Mapping[str, type]], default: Any, prefix: str) -> Flag:
     name, members_ = choices
-    return Flag(f"{prefix}{name}", Literal[tuple(members_)], default, text_of(kind, name))
+    return Flag(f"{prefix}{name}", Literal[tuple(members_)], default, kind)
 
 
 def read(verb: str, words: Sequence[str], flags: Sequence[Flag], short: Mapping[str, str] = {}) -> Given:

@@ -8,10 +8,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from autonovel.base.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
 from autonovel.base.screen import say
@@ -21,10 +21,10 @@ from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
 from autonovel.runs.verbs import VERBS as EDITS
-from autonovel.settings.fields import check
-from autonovel.settings.recipe import Recipe
-from autonovel.settings.registry import METHODS, described
-from autonovel.settings.resolve import Asked
+
+if TYPE_CHECKING:
+    from autonovel.settings.recipe import Recipe
+    from autonovel.settings.resolve import Asked
 
 VERBS = {
     "demo": "demo.Demo",
@@ -129,6 +129,9 @@ def _obey(words: list[str]) -> None:
 
 def _typed(verb: str, kind: type[Any], words: list[str]) -> tuple[Any, Asked]:
     """The options of a command that trains, and the recipe with the fields that were typed."""
+    from autonovel.settings.fields import check
+    from autonovel.settings.recipe import Recipe
+
     own = {flag.path for flag in flags_of(kind)}
     settings = [_named(flag) for flag in all_flags(Recipe) if flag.path not in SAID_BY_OPTIONS]
     given = read(verb, words, [*flags_of(kind), *settings])
@@ -153,23 +156,26 @@ def _flags(kind: type[Any], recipe: Recipe | None = None) -> list[Flag]:
     own = list(flags_of(kind))
     if recipe is None:
         return own
+    from autonovel.settings.recipe import Recipe
+
     return own + [_named(flag) for flag in flags_of(Recipe, recipe) if flag.path not in SAID_BY_OPTIONS]
 
 
 def _named(flag: Flag) -> Flag:
     """A flag that chooses by name takes the names there are, and says of each when to use it."""
+    from autonovel.settings.registry import METHODS, described
+
     names, lines = tuple(METHODS) if flag.path == "method" else (), described().get(flag.path, {})
-    text = " ".join([flag.text, *(f"{name}: {line}." for name, line in lines.items())])
-    return replace(flag, kind=Literal[names] if names else flag.kind, text=text)
+    choices = " ".join(f"{name}: {line}." for name, line in lines.items())
+    return replace(flag, kind=Literal[names] if names else flag.kind, choices=choices)
 
 
 def _help(verb: str, words: list[str]) -> str:
     kind, recipe = _verb(verb), None
     if issubclass(kind, TrainingVerb):  # what means something depends on what the other words choose
-        try:
-            recipe = _typed(verb, kind, [word for word in words if word not in HELP])[1].get()
-        except InputError:  # help is asked for where a command was refused
-            recipe = kind().base({}).get()
+        recipe, others = kind().base({}).get(), [word for word in words if word not in HELP]
+        with suppress(InputError):  # help is asked for where a command was refused
+            recipe = _typed(verb, kind, others)[1].get() if others else recipe
     flags = _flags(kind, recipe)
     if "--help-all" in words:
         return full_help(verb, kind.__doc__ or "", flags, {} if recipe is None else headings_of(recipe))

@@ -9,9 +9,6 @@ from autonovel.base.errors import option
 from autonovel.base.screen import say
 from autonovel.cli.common import Preset, Verb
 from autonovel.cli.flags import Positional
-from autonovel.settings.fields import leaves
-from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe
-from autonovel.settings.registry import described
 
 
 @dataclass(frozen=True)
@@ -25,6 +22,10 @@ class Recipes(Verb):
 
     def do(self) -> None:
         """List or show."""
+        from autonovel.settings.fields import leaves
+        from autonovel.settings.recipes import PRESETS, describe_recipes, get_recipe
+        from autonovel.settings.registry import described
+
         if self.name:
             for path, value in leaves(get_recipe(self.name, self.preset)):
                 say(option("recipe" if path == "name" else path, value))

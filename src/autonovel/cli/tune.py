@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from autonovel.base.errors import InputError, did_you_mean, option
 from autonovel.base.screen import say
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Positional, all_flags, take_value
 from autonovel.discovery.arguments import check_search
-from autonovel.settings.recipe import Recipe
-from autonovel.settings.registry import METHODS
-from autonovel.settings.resolve import Asked
+
+if TYPE_CHECKING:
+    from autonovel.settings.resolve import Asked
 
 
 class Axis(str):
@@ -110,6 +110,9 @@ class Tune(TwoPiles):
 
 def axis(text: Axis) -> tuple[str, list[Any]]:
     """The field, or several joined by +, and its values."""
+    from autonovel.settings.recipe import Recipe
+    from autonovel.settings.registry import METHODS
+
     typed, _, values = text.partition("=")
     flags = {flag.path: flag for flag in all_flags(Recipe)}
     paths = [part.replace("-", "_").removeprefix("__") for part in typed.split("+")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -52,6 +53,7 @@ METHODS: Mapping[str, str] = {
 """What ``--method`` takes: whole methods, each a list of stages in ``discovery/plan.py``."""
 
 
+@cache
 def described() -> dict[str, dict[str, str]]:
     """Every setting that chooses by name: what it takes, each with a line that says when to take it."""
     families = {"pretrain.method": PRETRAINING, "joint.objective": OBJECTIVES, "estimate.method": ESTIMATES}
