@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +30,7 @@ from autonovel.report.session import Session
 from autonovel.runs.folder import load
 from tests.faults.fuzz import once, once_in_cache
 from tests.faults.harness import ERRORS, Harness
-from tests.faults.world import CASES
+from tests.faults.world import CASES, draw
 from tests.report.client import Client
 from tests.report.test_requests import HOME, PATHS, PORT, ask, cookie_of
 
@@ -159,8 +162,40 @@ def _clients(harness: Harness, count: int, seed: int, tally: Tally) -> None:
 
         with ThreadPoolExecutor(count) as pool:
             list(pool.map(visit, range(count)))
-    tally.counts["clients: changes"] = confirmed
-    tally.counts["clients: edits lost"] = Counter(lost=before + confirmed["confirmed"] - len(load(run.path).edits))
+    tally.found["clients: changes"] = confirmed
+    tally.found["clients: edits lost"] = Counter(lost=before + confirmed["confirmed"] - len(load(run.path).edits))
+
+
+def _pictures(harness: Harness, count: int, seed: int, tally: Tally) -> None:
+    """The peak memory of predict, all its processes together, for so many pictures of 64 pixels."""
+    folder = harness.fresh()
+    for name, kinds, each in (("labelled", (0, 1), 30), ("unlabelled", (2, 3), 30), ("further", (4,), count)):
+        for kind in kinds:
+            draw(folder / name / f"kind {kind}", kind, each, seed, side=64)
+    words = ("discover", "labelled", "unlabelled", "--out", "found", "--n-new", "2", "--method", "features")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "-m", "autonovel"]
+    subprocess.run([*command, *words], cwd=folder, env=environment, check=True, capture_output=True)
+    words = ("predict", "found", "further", "--to", "found.csv")
+    process = subprocess.Popen([*command, *words], cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+    peak, started = 0, time.monotonic()
+    while process.poll() is None:
+        peak = max(peak, _taken(psutil.Process(process.pid)))
+        time.sleep(0.5)
+    rows = (folder / "found.csv").read_bytes().count(b"\n") - 1
+    tally.found[f"predict of {count} pictures"] = Counter(
+        {"MiB at most": peak // 2**20, "rows": rows, "seconds": round(time.monotonic() - started)}
+    )
+
+
+def _taken(process: psutil.Process) -> int:
+    """Bytes that a process holds, and those of the processes it has started that are theirs alone."""
+    total = 0
+    for one in (process, *process.children(recursive=True)):
+        with suppress(psutil.Error):  # it may just have ended
+            memory = one.memory_full_info()
+            total += memory.rss if one == process else memory.uss
+    return total
 
 
 PARTS: dict[str, Callable[[Harness, int, int, Tally], None]] = {
@@ -170,6 +205,7 @@ PARTS: dict[str, Callable[[Harness, int, int, Tally], None]] = {
     "files": _files,
     "requests": _requests,
     "clients": _clients,
+    "pictures": _pictures,
 }
 
 

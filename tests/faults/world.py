@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -53,14 +54,16 @@ REPRODUCE = (
     *("pretrain.epochs=1", "supervised.epochs=1"),
 )
 
+NETWORK = ("--backbone", "run/joint.safetensors", "--device", "cpu")
 
-def draw(folder: Path, kind: int, count: int, seed: int) -> None:
+
+def draw(folder: Path, kind: int, count: int, seed: int, side: int = 16) -> None:
     """Pictures of one kind: a bright bar at a place of its own."""
     folder.mkdir(parents=True)
-    chance = np.random.default_rng(seed)
+    chance, wide = np.random.default_rng(seed), side // 8
     for number in range(count):
-        pixels = chance.integers(0, 60, (16, 16, 3), dtype=np.uint8)
-        pixels[2 * kind : 2 * kind + 3, :, kind % 3] += 180
+        pixels = chance.integers(0, 60, (side, side, 3), dtype=np.uint8)
+        pixels[wide * kind : wide * kind + 3, :, kind % 3] += 180
         Image.fromarray(pixels).save(folder / f"{kind}-{number}.png")
 
 
@@ -150,12 +153,20 @@ class Case:
         results: the files and folders that it makes or changes.
         again: what is typed after a fault; the same where it is empty.
         once: whether a second time does it a second time, as an edit does: then it is not repeated when it was kept.
+        kills: how often the long tests kill it.
+        some_writes: how many of its writes fail there; each of them, in every way, where it is 0.
     """
 
     words: tuple[str, ...]
     results: tuple[str, ...]
     again: tuple[str, ...] = ()
     once: bool = False
+    kills: int = 6
+    some_writes: int = 0
+
+
+def _training(*words: str, results: tuple[str, ...] = ("new",), kills: int = 6, some_writes: int = 12) -> Case:
+    return Case(words, results, kills=kills, some_writes=some_writes)
 
 
 def _edit(*words: str) -> Case:
@@ -168,12 +179,12 @@ def _export(to: str, *more: str) -> Case:
 
 
 CASES: Mapping[str, Case] = {
-    "discover": Case(("discover", "known", "pile", "--out", "new", "--n-new", "2", *TINY), ("new",)),
-    "estimate": Case(("estimate", "known", "pile", "--out", "new", *TINY, "--estimate.max-new", "5"), ("new",)),
-    "cluster": Case(("cluster", "pile", "--out", "new", "--k", "2", *TINY), ("new",)),
-    "next round": Case(("discover", "--from", "named", "more", "--out", "new", "--n-new", "2", *TINY), ("new",)),
-    "tune": Case(
-        (
+    "discover": _training("discover", "known", "pile", "--out", "new", "--n-new", "2", *TINY),
+    "estimate": _training("estimate", "known", "pile", "--out", "new", *TINY, "--estimate.max-new", "5"),
+    "cluster": _training("cluster", "pile", "--out", "new", "--k", "2", *TINY),
+    "next round": _training("discover", "--from", "named", "more", "--out", "new", "--n-new", "2", *TINY),
+    "tune": _training(
+        *(
             "tune",
             "known four",
             "pile",
@@ -185,11 +196,18 @@ CASES: Mapping[str, Case] = {
             "1",
             "--hide",
             "2",
-            *TINY,
         ),
-        ("new",),
+        *TINY,
     ),
-    "reproduce": Case((*REPRODUCE, "--out", "new", "--results", "new/rows"), ("new",)),
+    "reproduce": _training(*REPRODUCE, "--out", "new", "--results", "new/rows", kills=10),
+    "demo": _training(
+        *("demo", "--out", "new", "--device", "cpu", "--model.width", "2", "--model.networks", "1"),
+        *("--pretrain.method", "none", "--supervised.epochs", "1", "--joint.epochs", "1"),
+        kills=2,
+        some_writes=2,
+    ),
+    "describe": Case(("describe", "pile", "--out", "new", *NETWORK), ("new",)),
+    "describe in workers": _training("describe", "shards", "--out", "new", *NETWORK, kills=3, some_writes=3),
     "name": _edit("name", "0", "heron"),
     "merge": _edit("merge", "0", "1"),
     "split": _edit("split", "0", "2"),
@@ -222,14 +240,11 @@ CASES: Mapping[str, Case] = {
 WRITES_NOTHING = frozenset({"show", "browse", "verify", "recipes", "backbones", "data", "doctor", "check"})
 """Commands that leave no file of the user's behind (browse: tests/report/test_kill.py; data: its own tests)."""
 
-MADE_OF_OTHERS = frozenset({"demo", "describe"})
-"""Commands that do what another one does on other images, or whose tests kill them elsewhere."""
-
 
 def missing_verbs() -> set[str]:
     """Commands that no case covers: a new one must join."""
     covered = {case.words[0] for case in CASES.values()}
-    return set(VERBS) - covered - WRITES_NOTHING - MADE_OF_OTHERS
+    return set(VERBS) - covered - WRITES_NOTHING
 
 
 def make_world(folder: Path, zygote: Callable[..., Outcome]) -> Path:
@@ -245,6 +260,11 @@ def make_world(folder: Path, zygote: Callable[..., Outcome]) -> Path:
     for kind in range(4):
         draw(folder / "known four" / f"kind {kind}", kind, 6, seed=20 + kind)
     draw(folder / "more", 2, 5, seed=9)
+    (folder / "shards").mkdir()
+    for name in "abc":
+        with tarfile.open(folder / "shards" / f"{name}.tar", "w") as tar:
+            for file in sorted((folder / "more").iterdir()):
+                tar.add(file, f"{name}-{file.name}")
 
     def call(*words: str) -> None:
         done = zygote(list(words), folder)

@@ -113,7 +113,10 @@ def describe(
             raise InputError(
                 f"Another process describes images into {printable(folder)}; wait for it, or give another folder."
             )
-        return _describe_all(shards, folder, made, problems, run, _task(model, made, device), shown)
+        try:
+            return _describe_all(shards, folder, made, problems, run, _task(model, made, device), shown)
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def features_beside(run: str | os.PathLike[str], name: str) -> Path:
