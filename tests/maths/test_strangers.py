@@ -60,5 +60,5 @@ def test_classes_without_an_image_change_nothing() -> None:
     whole = Strangers.of(points, labels, 6)
     assert gaps is not None
     assert whole is not None
-    assert torch.equal(gaps.seen, whole.seen)
-    assert torch.equal(gaps.unseen, whole.unseen)
+    assert torch.allclose(gaps.seen, whole.seen)
+    assert torch.allclose(gaps.unseen, whole.unseen)

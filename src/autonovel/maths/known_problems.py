@@ -22,14 +22,15 @@ from autonovel.maths.confidence import (
 )
 from autonovel.maths.grouping import Grouping, are_clearer, group_pile, how_apart
 from autonovel.maths.kmeans import kmeans
-from autonovel.maths.known_space import number_of_classes
+from autonovel.maths.known_space import number_of_classes, some_of_each
 from autonovel.maths.metrics import cluster_accuracy
 
-PROBE_PROBLEMS = 10
+MOST_PROBLEMS, FEWEST_PROBLEMS, ENOUGH = 10, 4, 2000
+"""Known problems, at most and at least; between the two no further one is made once this many images were taken for new."""
 PLAIN_RESTARTS = 5
 """Of plain k-means, with which the groups are compared."""
-PROBE_IMAGES = 300
-"""Images of a known class that take part in a known problem, at most."""
+CLASS_IMAGES, PROBLEM_IMAGES = 300, 1500
+"""Images of a known class that take part in a known problem, at most; of all classes taken for new."""
 WORSE = 0.01
 """By how much plain k-means must be more accurate on known problems before its answer is taken instead; and by more than
 twice the standard error of the difference, lest chance decide."""
@@ -61,14 +62,18 @@ def try_on_known(
     problems: list[KnownProblem] = []
     accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
     n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
-    jobs = []
+    jobs, taken = [], 0
+    most = min(CLASS_IMAGES, max(30, PROBLEM_IMAGES // n_probes))
     for number, order in enumerate(_orders(n_known, n_probes, generator)):
+        if number >= FEWEST_PROBLEMS and taken >= ENOUGH:
+            break
         place = torch.argsort(order).to(labels.device)[labels]
-        few = _few(place, generator)
+        few = some_of_each(place, torch.full((n_known,), most), generator)
         old, new = few & (place < n_known - n_probes), few & (place >= n_known - n_probes)
         if sizes is not None:
             new &= _like(sizes, place - (n_known - n_probes), new, n_probes, generator)
         truth = place[new] - (n_known - n_probes)
+        taken += len(truth)
         jobs.append(partial(_problem, known[old], place[old], known[new], truth, n_probes, tree, seed + number))
     for problem, by_plain in side_by_side(jobs) if known.device.type == "cpu" else [job() for job in jobs]:
         problems.append(problem)
@@ -150,10 +155,10 @@ def _matched(first: Tensor, second: Tensor) -> float:
 def _orders(n_known: int, n_probes: int, generator: torch.Generator) -> list[Tensor]:
     """Orders of the known classes of which the last `n_probes` are taken for new, another choice each time."""
     orders: dict[frozenset[int], Tensor] = {}
-    for _ in range(20 * PROBE_PROBLEMS):
+    for _ in range(20 * MOST_PROBLEMS):
         order = torch.randperm(n_known, generator=generator)
         orders.setdefault(frozenset(order[-n_probes:].tolist()), order)
-        if len(orders) == PROBE_PROBLEMS:
+        if len(orders) == MOST_PROBLEMS:
             break
     return list(orders.values())
 
@@ -173,13 +178,4 @@ def _like(sizes: Tensor, classes: Tensor, among: Tensor, k: int, generator: torc
         members = (among & (classes == number)).nonzero()[:, 0]
         count = max(2, round(len(members) * float(wanted[number] / ordered[-1])))
         keep[members[torch.randperm(len(members), generator=generator).to(members.device)[:count]]] = True
-    return keep
-
-
-def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """bool (n,): at most `PROBE_IMAGES` of every class."""
-    keep = torch.zeros_like(labels, dtype=torch.bool)
-    for label in range(int(labels.max()) + 1):
-        members = (labels == label).nonzero()[:, 0]
-        keep[members[torch.randperm(len(members), generator=generator).to(labels.device)[:PROBE_IMAGES]]] = True
     return keep

@@ -214,6 +214,15 @@ def without_empty(points: Tensor, groups: Tensor, k: int) -> Tensor:
     return groups
 
 
+def some_of_each(labels: Tensor, most: Tensor, generator: torch.Generator) -> Tensor:
+    """bool (n,): of every class of `labels` (n,), at most so many drawn at random: `most` (classes,)."""
+    keep = torch.zeros_like(labels, dtype=torch.bool)
+    for label, count in enumerate(most.tolist()):
+        members = (labels == label).nonzero()[:, 0]
+        keep[members[torch.randperm(len(members), generator=generator).to(labels.device)[:count]]] = True
+    return keep
+
+
 def group_means(points: Tensor, groups: Tensor, k: int) -> Tensor:
     """(k, d): the direction of each group, of length 1; zeros where a group is empty."""
     return unit(points.new_zeros(k, points.shape[1]).index_add_(0, groups, points))

@@ -73,10 +73,13 @@ class Strangers:
 
 def _held_out(points: Tensor, groups: Tensor, k: int, fold: Tensor) -> Tensor:
     """The similarity of each point to the nearest mean of the points of other folds."""
+    folds = int(fold.max()) + 1
+    place = fold * k + groups
+    sums = points.new_zeros(folds * k, points.shape[1]).index_add_(0, place, points).view(folds, k, -1)
+    counts = torch.bincount(place, minlength=folds * k).view(folds, k)
+    means, there = unit((sums.sum(0) - sums).flatten(0, 1)).view_as(sums), counts.sum(0) > counts
     similar = torch.empty(len(points), device=points.device)
-    for number in range(int(fold.max()) + 1):
-        rest, held = fold != number, fold == number
-        means = group_means(points[rest], groups[rest], k)
-        there = torch.bincount(groups[rest], minlength=k) > 0
-        similar[held] = (points[held] @ means[there].T).amax(1)
+    for number in range(folds):
+        held = fold == number
+        similar[held] = (points[held] @ means[number][there[number]].T).amax(1)
     return similar

