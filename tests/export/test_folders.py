@@ -308,8 +308,8 @@ class Usage(NamedTuple):
 
 
 def test_a_full_disk_is_noticed_before(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(1000, 990, 10))
-    with pytest.raises(InputError, match="has room for 0.0 GB; .*how='link'"):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(1000, 990, 10))
+    with pytest.raises(InputError, match="has room for 0.0 MB; .*how='link'"):
         export(run, tmp_path / "sorted")
     assert not (tmp_path / "sorted").exists()
     export(run, tmp_path / "sorted", how="link")

@@ -1,17 +1,22 @@
 """The run folder of a stranger: whatever its files name, nothing of the user's is moved, copied or waited for."""
 
 import io
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from autonovel.api.run import Run, load
 from autonovel.base.errors import AutonovelWarning, InputError
 from autonovel.cli.main import main
+from autonovel.data.reading.members import STORES_AGREED, content_in
 from autonovel.data.reading.problems import as_path, printable
 from autonovel.export import export
+from autonovel.models import backbones
 from autonovel.models.backbones import build_backbone
 from autonovel.settings.recipe import Model
 
@@ -113,7 +118,44 @@ def test_names_are_the_bytes_they_are(own: Run, tmp_path: Path) -> None:
         export(load(own.path), tmp_path / format, format=format)
 
 
-def test_a_network_that_a_file_names_is_not_fetched() -> None:
+def test_a_network_that_a_file_names_is_not_fetched(own: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def library(wanted: Any) -> Any:
+        asked.append(wanted.fetch)
+        raise InputError("This network is not here.")
+
+    monkeypatch.setitem(backbones.SCHEMES, "hf", library)
+    config = json.loads((own.path / "config.json").read_text())
+    config["asked"]["values"] = {"model.backbone": "hf:somebody/something"}
+    config["run"]["data"]["made"] = {"network": "", "backbone": "hf:somebody/something", "size": 8, "decoded": 8}
+    config["run"]["data"]["made"] |= {"channels": 3, "width": 4}
+    config["run"]["data"]["features"] = 1
+    (own.path / "config.json").write_text(json.dumps(config))
+    (own.path / "checksums.sha256").unlink()
+    words = ("discover", "--from", str(own.path), "--out", str(tmp_path / "new"))
+    assert main(list(words)) == main(["predict", str(own.path), str(tmp_path / "photos"), "--engine", "local"]) == 2
+    config["run"]["data"].pop("features")
+    (own.path / "config.json").write_text(json.dumps(config))
+    own.name(0, "heron")
+    assert main([*words, "--model.backbone", "hf:somebody/something"]) == 2  # a person named it
+    assert asked == [False, False, True]
     for name in ("hf:somebody/something", "timm:hf-hub:somebody/something", "else/where.safetensors"):
         with pytest.raises(InputError):
             build_backbone(Model(backbone=name), channels=3, size=32, weights=False)
+
+
+def test_pictures_are_not_fetched_from_where_a_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setattr(fsspec, "open", asked := MagicMock(side_effect=OSError))
+    assert content_in("http://somebody/x.tar", "http://somebody/x.tar/a.png") is None
+    asked.assert_not_called()
+    monkeypatch.setattr(STORES_AGREED, "is_set", lambda: True)
+    assert content_in("http://somebody/x.tar", "http://somebody/x.tar/a.png") is None
+    asked.assert_called_once()
+
+
+@pytest.mark.parametrize("name", ["pipe.tar", "pipe.parquet"])
+def test_a_pipe_in_place_of_a_shard_ends(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert content_in(str(tmp_path / name), f"{tmp_path / name}/0") is None

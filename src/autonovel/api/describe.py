@@ -97,7 +97,7 @@ def describe(
     shown = reporter if reporter is not None else make_reporter(verbose)
     shards, problems = shards_of(images, labelled=labelled)
     model, decoded = (_model_of(like), like.decoded) if like else _resolved(shards, backbone, size, device, shown)
-    made = made_of(model, decoded)
+    made = made_of(model, decoded, fetch=like is None)
     if like is not None and made != like:
         raise InputError(
             f"The network {made.backbone} has other weights here than where the run was made; use the same."

@@ -20,7 +20,7 @@ from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
 from autonovel.discovery.arguments import check_arguments
 from autonovel.discovery.finish import finished_already, read_estimate
-from autonovel.discovery.next_round import asked_again, next_round
+from autonovel.discovery.next_round import asked_again, next_round, refuse_to_fetch
 from autonovel.discovery.prepare import Job, facts_of, prepare
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
@@ -134,7 +134,10 @@ def discover(
             return _next_of_features(before, labelled, unlabelled, out, n_new, pile, seed, report, shown)
         given, taken = _next_round(before, labelled, unlabelled, out, shown)
         remarks["continued_from"] = {"run": str(before.path.resolve()), "taken": taken}
-        recipe = asked_again(before, preset) if recipe is None else recipe
+        if recipe is None:
+            recipe = asked_again(before, preset)
+            if backbone is None and "model.backbone" not in (settings or {}):
+                refuse_to_fetch(recipe)
     else:
         given = given_of(labelled, unlabelled)
     named = {"pile": pile, "method": method, "model.backbone": backbone, "incremental": incremental}

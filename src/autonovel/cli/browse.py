@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autonovel.cli.common import Verb
+from autonovel.cli.common import Verb, agree_to_fetch
 from autonovel.cli.flags import Positional
 
 
@@ -21,10 +21,13 @@ class Browse(Verb):
     """Open the page in the browser."""
     read_only: bool = False
     """Look only: changes are refused."""
+    fetch: bool = False
+    """Fetch pictures from the stores that the run names, such as s3://bucket."""
 
     def do(self) -> None:
         """Serve the page until Ctrl-C."""
         from autonovel.report.server import serve
         from autonovel.runs.folder import load
 
-        serve(load(self.run), port=self.port, open_page=self.open, read_only=self.read_only)
+        agree_to_fetch(run := load(self.run), self.fetch)
+        serve(run, port=self.port, open_page=self.open, read_only=self.read_only)

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from autonovel.base.errors import InputError, option
+from autonovel.base.screen import say
 from autonovel.cli.flags import Given, Positional
 from autonovel.discovery.arguments import check_arguments
 
 if TYPE_CHECKING:
+    from autonovel.runs.folder import Run
     from autonovel.settings.resolve import Asked
 
 T = TypeVar("T")
@@ -218,6 +220,16 @@ def load_api_while(work: Callable[[], T]) -> tuple[Any, T]:
         import autonovel.api.discover as api
 
         return api, done.result()
+
+
+def agree_to_fetch(run: Run, agreed: bool) -> None:
+    """Let the pictures of a run be fetched from the stores that it names, or say how one would."""
+    from autonovel.data.reading.members import STORES_AGREED
+
+    if agreed:
+        STORES_AGREED.set()
+    elif run.parts is not None and "://" in run.images[-1].source:
+        say(f"The pictures lie in a store; {option('fetch', True)} fetches them.", sys.stderr)
 
 
 @contextmanager

@@ -41,10 +41,13 @@ class Discover(TwoPiles):
         """What was asked for in the run to continue from, unless another one is asked for."""
         if self.from_ is None or self.recipe:
             return super().base(given)
-        from autonovel.discovery.next_round import asked_again
+        from autonovel.discovery.next_round import asked_again, refuse_to_fetch
         from autonovel.runs.folder import load
 
-        return asked_again(load(self.from_), given.get("preset"))
+        asked = asked_again(load(self.from_), given.get("preset"))
+        if "model.backbone" not in given:
+            refuse_to_fetch(asked)
+        return asked
 
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""

@@ -91,8 +91,9 @@ def _explain(error: Exception) -> int:
         # whoever reads has seen enough; what Python still wants to print when it ends goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if isinstance(error, OSError) and error.filename is not None:
-        return _complain(f"{error.filename}: {error.strerror}.", 1)
+    if isinstance(error, OSError) and error.strerror:
+        name = "A file that was written or read" if error.filename is None else error.filename
+        return _complain(f"{name}: {error.strerror}.", 1)
     if isinstance(error, RuntimeError | MemoryError) and _is_out_of_memory(error):
         return _complain(
             "There is not enough memory for this; choose smaller batches (--joint.batch and so on), smaller images "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autonovel.base.screen import say
-from autonovel.cli.common import Verb
+from autonovel.cli.common import Verb, agree_to_fetch
 from autonovel.cli.flags import Positional
 
 
@@ -17,10 +17,13 @@ class Report(Verb):
 
     run: Positional[Path]
     """The run folder."""
+    fetch: bool = False
+    """Fetch pictures from the stores that the run names, such as s3://bucket."""
 
     def do(self) -> None:
         """Write it."""
         from autonovel.report.html import draw_report
         from autonovel.runs.folder import load
 
-        say(draw_report(load(self.run)))
+        agree_to_fetch(run := load(self.run), self.fetch)
+        say(draw_report(run))

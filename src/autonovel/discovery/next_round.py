@@ -79,6 +79,15 @@ def asked_again(run: Run, preset: str | None = None) -> Asked:
     return asked if preset is None else asked.in_preset(preset)
 
 
+def refuse_to_fetch(asked: Asked) -> None:
+    """Refuse what was asked for in a run if its network would have to be fetched: the run may be a stranger's."""
+    model = asked.get().model
+    if ":" in model.backbone:
+        from autonovel.models.backbones import build_backbone
+
+        build_backbone(model, channels=3, size=model.size or 224, fetch=False)
+
+
 @dataclass(frozen=True)
 class Taken:
     """What a person said about the images of a run.

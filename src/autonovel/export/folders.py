@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import filecmp
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from autonovel.export.items import Item, items_of
 from autonovel.export.names import Namer, safe_name, shortened
 from autonovel.export.pictures import has_picture, sheet_of, tell, write_picture
 from autonovel.export.place import PLACE, device_of, is_full
-from autonovel.machine.disk import remove_cut_off
+from autonovel.machine.disk import check_room, remove_cut_off
 from autonovel.runs.files import RunFiles
 
 if TYPE_CHECKING:
@@ -240,12 +239,8 @@ def _check(plan: Sequence[Placed], problems: Sequence[Unplaceable], to: Path, op
         )
     copied = {"copy": filed, "move": other}.get(options.how, [])
     bytes_needed = sum(p.size for p in copied) + PNG_BYTES * (len(plan) - len(filed))
-    free = shutil.disk_usage(_existing(to)).free
-    if bytes_needed > free:
-        raise InputError(
-            f"The images take {bytes_needed / 1e9:,.1f} GB and {to} has room for {free / 1e9:,.1f} GB; "
-            f"choose another {option('to')}, or {option('how', 'link')}, which takes no room."
-        )
+    instead = f"choose another {option('to')}, or {option('how', 'link')}, which takes no room"
+    check_room(to, bytes_needed, "The images take", instead)
 
 
 def _check_move(sources: Sequence[Path], options: Options) -> None:
@@ -314,8 +309,3 @@ def _remove(to: Path, old: Sequence[Listed]) -> None:
     for folder in {(to / line.file).parent for line in old}:
         if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
             folder.rmdir()
-
-
-def _existing(path: Path) -> Path:
-    """The path, or the first folder above it that exists."""
-    return next(p for p in (path, *path.absolute().parents) if p.exists())

@@ -62,6 +62,36 @@ def remove_cut_off(folder: Path) -> None:
                     os.unlink(entry.path)
 
 
+def temporary_folder() -> Path:
+    """A new folder for what goes with this process, where the system has such; what killed processes left there goes now."""
+    import shutil  # slow to import, for --help
+    import tempfile
+
+    folder = Path(tempfile.gettempdir())
+    ours = re.compile(rf"autonovel-{_machine()}-([0-9]+)-[0-9a-f]+")
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = ours.fullmatch(entry.name) if os.name == "posix" else None
+            if match and not _lives(int(match[1])) and not entry.is_symlink():
+                shutil.rmtree(entry.path, ignore_errors=True)  # another user's stays
+    made = folder / f"autonovel-{_machine()}-{os.getpid()}-{os.urandom(6).hex()}"
+    made.mkdir(mode=0o700)
+    return made
+
+
+def check_room(folder: Path, n_bytes: float, what: str, instead: str) -> None:
+    """Refuse work whose files would not fit on the disk: ``what`` they are, and what to do ``instead`` of it."""
+    import shutil  # slow to import, for --help
+
+    free = shutil.disk_usage(nearest_there_is(folder)).free
+    if n_bytes > free:
+        raise InputError(f"{what} {_in_gigabytes(n_bytes)} and {folder} has room for {_in_gigabytes(free)}; {instead}.")
+
+
+def _in_gigabytes(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes > 5e7 else f"{n_bytes / 1e6:,.1f} MB"
+
+
 @lru_cache(1)
 def _machine() -> str:
     """Tells machines apart that share a disk."""

@@ -63,9 +63,10 @@ class _Spec(NamedTuple):
     channels: int
     size: int
     weights: bool
+    fetch: bool
 
 
-def build_backbone(settings: Model, *, channels: int, size: int, weights: bool = True) -> Backbone:
+def build_backbone(settings: Model, *, channels: int, size: int, weights: bool = True, fetch: bool = True) -> Backbone:
     """The backbone that the settings name.
 
     Random weights are drawn under the caller's seed. Nothing is downloaded but what timm: and hf: name.
@@ -75,12 +76,14 @@ def build_backbone(settings: Model, *, channels: int, size: int, weights: bool =
         channels: of the images, 1 or 3.
         size: side of the images in pixels.
         weights: whether to load the weights of a pre-trained network; without, the caller loads others into it.
+        fetch: whether they may be fetched. Not where a file names the network, which may be a stranger's: then they are used
+            if they lie on this machine.
     """
     if not weights and Path(settings.backbone).suffix == ".safetensors":  # no run says so of itself
         raise InputError(
             f"A network made from {settings.backbone} cannot be rebuilt from its name; the file that says so is damaged."
         )
-    built = _builder(settings.backbone)(_Spec(settings, channels, size, weights))
+    built = _builder(settings.backbone)(_Spec(settings, channels, size, weights, weights and fetch))
     return built if weights else replace(built, identity="")
 
 
@@ -200,7 +203,7 @@ def _timm(wanted: _Spec) -> Backbone:
     def create(**more: bool) -> Any:
         return timm.create_model(name, pretrained=wanted.weights, num_classes=0, **more)
 
-    with _loading(full_name, fetch=wanted.weights):
+    with _loading(full_name, fetch=wanted.fetch):
         try:  # many transformers then take images of any size: they interpolate their position embedding
             network = create(dynamic_img_size=True)
         except TypeError:
@@ -226,12 +229,12 @@ def _hf(wanted: _Spec) -> Backbone:
     full_name: str = wanted.settings.backbone
     name = full_name.partition(":")[2]
     transformers = _library("transformers", full_name)
-    with _loading(full_name, fetch=wanted.weights):
-        here = {"local_files_only": not wanted.weights}
+    with _loading(full_name, fetch=wanted.fetch):
+        here = {"local_files_only": not wanted.fetch}
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **here)
         if wanted.weights:  # weights_only: also a checkpoint that is not a .safetensors file runs no code of its own
             whole = transformers.AutoModel.from_pretrained(
-                name, config=config, trust_remote_code=False, weights_only=True
+                name, config=config, trust_remote_code=False, weights_only=True, **here
             )
         else:
             whole = transformers.AutoModel.from_config(config, trust_remote_code=False)

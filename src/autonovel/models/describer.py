@@ -30,9 +30,9 @@ _AT_ONCE = 256
 _DECODERS = 8
 
 
-def made_of(model: Model, decoded: int) -> Made:
-    """What features of images that are decoded to this side are made by."""
-    backbone = _backbone(model, decoded)
+def made_of(model: Model, decoded: int, *, fetch: bool = True) -> Made:
+    """What features of images that are decoded to this side are made by; ``fetch`` as in :func:`build_backbone`."""
+    backbone = _backbone(model, decoded, fetch)
     return Made(digest(backbone.blocks), model.backbone, model.size or decoded, decoded, 3, backbone.n_features)
 
 
@@ -73,8 +73,8 @@ def describer(given: dict[str, Any]) -> Callable[[dict[str, Any]], bytes]:
     return describe
 
 
-def _backbone(model: Model, decoded: int) -> Backbone:
-    return build_backbone(model, channels=3, size=model.size or decoded)
+def _backbone(model: Model, decoded: int, fetch: bool = True) -> Backbone:
+    return build_backbone(model, channels=3, size=model.size or decoded, fetch=fetch)
 
 
 def _objects(values: list[Any]) -> Any:

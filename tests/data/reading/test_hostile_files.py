@@ -98,16 +98,14 @@ def test_file_that_cannot_be_opened(piles, monkeypatch):
     target.write_bytes(encoded("JPEG"))
     target.chmod(0)
     if os.access(target, os.R_OK):  # the superuser may read everything
-        import builtins
-
-        plain = open
+        plain = os.open
 
         def guarded(path, *rest, **more):
             if str(path).endswith("secret.jpg"):
                 raise PermissionError(13, "Permission denied")
             return plain(path, *rest, **more)
 
-        monkeypatch.setattr(builtins, "open", guarded)
+        monkeypatch.setattr(os, "open", guarded)
     [problem] = load(piles).problems
     assert problem.reason == "cannot be read (Permission denied)"
 
@@ -184,6 +182,18 @@ def test_a_decoder_that_crashes_takes_one_file_with_it(tmp_path, monkeypatch):
     rows = np.fromfile(pixel_file, np.uint8).reshape(20, 16, 16, 3)
     for i in (0, 6, 8, 19):
         np.testing.assert_array_equal(rows[i], decode(Path(paths[i]).read_bytes(), Form(16, 3)))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")
+@pytest.mark.parametrize("few", [0, 100])
+def test_a_full_disk_is_no_fault_of_the_images(tmp_path, monkeypatch, few):
+    from autonovel.data.reading import workers
+
+    write_good(tmp_path / "p", 20)
+    paths = sorted(str(path) for path in (tmp_path / "p").iterdir())
+    monkeypatch.setattr(workers, "FEW", few)
+    with pytest.raises(OSError, match="No space left"):
+        decode_files(paths, range(20), PixelFile(Path("/dev/full"), Form(16, 3)), workers=2)
 
 
 # ---- what the pixels are ------------------------------------------------------------------------------------------

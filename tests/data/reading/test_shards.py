@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import subprocess
 import sys
@@ -173,3 +174,37 @@ def test_a_store_whose_package_is_missing_is_said_with_its_name(tmp_path: Path) 
     assert "Reading s3:// needs other packages: pip install fsspec s3fs." in done.stderr
     with pytest.raises(InputError, match="There are no shards"):
         list_shards(tmp_path / "*.tar")
+
+
+def test_a_few_kilobytes_that_stand_for_gigabytes_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(shards, "_HELD", 2**16)
+    for dictionary in (True, False):
+        table = pa.table({"image": pa.array([bytes(2**20)] * 40, pa.binary())})
+        parquet.write_table(table, tmp_path / "x.parquet", compression="zstd", use_dictionary=dictionary)
+        entries, problems = read(list_shards(tmp_path / "x.parquet")[0])
+        assert not entries
+        assert "MiB, as no images do" in problems[0].reason
+    noise = np.random.default_rng(0).bytes(2**17)
+    parquet.write_table(pa.table({"image": [noise, noise]}), tmp_path / "y.parquet")
+    with parquet.ParquetFile(tmp_path / "y.parquet") as file:
+        assert shards.rows_at_once(file.metadata, ["image"]) == 1  # either may be as large as both
+    monkeypatch.setattr(shards, "MOST_BYTES", 1000)
+    assert [p.reason for p in read(list_shards(tmp_path / "y.parquet")[0])[1]] == ["larger than 0 MiB"] * 2
+
+
+def test_what_a_tar_says_of_one_sample_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MOST_BYTES", 3000)
+    members = [(f"a.{kind}", picture(0)) for kind in ("png", "jpg", "webp")]
+    entries, problems = read(list_shards(write_tar(tmp_path / "x.tar", [*members, ("a.json", b"[" * 200_000)]))[0])
+    assert [entry.place for entry in entries] == ["a.png", "a.jpg"]
+    assert [(problem.path, entries[0].label) for problem in problems] == [(f"{tmp_path}/x.tar/a.webp", None)]
+
+
+def test_a_pipe_in_place_of_a_picture_ends(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    os.mkfifo(tmp_path / "pipe.png")
+    parquet.write_table(pa.table({"image": ["pipe.png", "/dev/zero"]}), tmp_path / "x.parquet")
+    assert [p.reason for p in read(list_shards(tmp_path / "x.parquet")[0])[1]] == ["not a file"] * 2

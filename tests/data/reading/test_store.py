@@ -264,10 +264,8 @@ def test_cache_folder_that_cannot_be_used(photos):
 
 
 def test_too_little_room(photos, monkeypatch):
-    from autonovel.data.reading import store
-
-    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(InputError, match=r"need 0\.0 GiB and .* has 0\.0 GiB free"):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    with pytest.raises(InputError, match=r"Decoded images take 0\.0 MB and .* has room for 0\.0 MB; make room"):
         load(photos)
     assert list((photos / "cache").iterdir()) == []
 

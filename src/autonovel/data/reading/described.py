@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ AT_ONCE = 8192
 """Rows of a group in a file, and at most of a batch that is read."""
 
 _OURS = b"autonovel"
+_FILE = re.compile(r"part-[0-9]{5,9}\.parquet")
 _TEXTS = ("image", "source", "place", "label")
 _AGAIN = "run describe again, which makes what is missing"
 
@@ -117,7 +119,7 @@ class Described:
                 f"{printable(self.folder)} holds no finished features ({INDEX} is missing); give a folder that describe "
                 "has finished."
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(INDEX, error) from None
         if not isinstance(index, dict) or index.get("format") != FORMAT:
             raise InputError(
@@ -127,6 +129,8 @@ class Described:
         try:
             self.made = Made(**index["made"])
             self.shards = [Shard(*(entry[name] for name in Shard._fields)) for entry in index["shards"]]
+            if not _as_written(self.made, self.shards):
+                raise TypeError("describe writes no such values")
         except (KeyError, TypeError) as error:
             raise self._damaged(INDEX, error) from None
 
@@ -151,6 +155,8 @@ class Described:
         for shard in self.shards if shards is None else shards:
             path, n = self.folder / shard.file, 0
             try:
+                if path.exists() and not path.is_file():  # a pipe would never end
+                    raise self._damaged(shard.file, "it is no file")
                 if _digest(path) != shard.digest:
                     raise self._damaged(shard.file, "it is not as it was written")
                 with parquet.ParquetFile(path) as file:
@@ -158,7 +164,7 @@ class Described:
                         rows = _rows(batch, self.width)
                         n += len(rows)
                         yield rows
-            except (ArrowException, OSError, KeyError) as error:
+            except (ArrowException, OSError, KeyError, TypeError, ValueError) as error:
                 raise self._damaged(shard.file, error) from None
             if n != shard.rows:
                 raise self._damaged(shard.file, f"it has {n:,} rows in place of {shard.rows:,}")
@@ -237,7 +243,7 @@ def read_part(folder: Path, number: int, made: Made) -> WrittenShard | None:
             return None
         problems = [Problem(**problem) for problem in about["problems"]]
         return WrittenShard(Shard(path.name, about["source"], n_rows, _digest(path)), about["stamp"], problems)
-    except (ArrowException, OSError, KeyError, TypeError, ValueError):
+    except (ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
 
 
@@ -271,6 +277,17 @@ def _rows(batch: Any, width: int) -> Rows:
     features = batch.column("features").flatten().to_numpy().reshape(-1, width)
     images, sources, places, labels, digests = map(column, (*_TEXTS, "digest"))
     return Rows(images, sources, places, labels, digests, features)
+
+
+def _as_written(made: Made, shards: Sequence[Shard]) -> bool:
+    """Whether an index holds what describe writes: texts, files in the folder, numbers that can be."""
+    texts = (made.network, made.backbone, *(text for shard in shards for text in (shard.source, shard.digest)))
+    counts = (made.size, made.decoded, made.channels, made.width, *(shard.rows for shard in shards))
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(type(count) is int and 0 <= count < 2**40 for count in counts)
+        and all(isinstance(shard.file, str) and _FILE.fullmatch(shard.file) for shard in shards)
+    )
 
 
 def _digest(path: Path) -> str:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +25,7 @@ from autonovel.data.reading.parts import DecodeJob, FileReader, Part
 from autonovel.data.reading.problems import Problem, printable
 from autonovel.data.reading.store import Builder, Index, open_cache, release
 from autonovel.data.reading.workers import Progress
+from autonovel.machine.disk import temporary_folder
 
 _RELEASE_EVERY = 4096
 
@@ -195,6 +195,6 @@ def _cache_file(parts: Sequence[Part], request: Request) -> Path:
 
 @lru_cache(maxsize=1)
 def _private_folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="autonovel-")
+    folder = temporary_folder()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return folder

@@ -54,7 +54,7 @@ class Files:
         return tuple(_source(path, root, os.path.join(root, "")) for path in self.paths)
 
 
-def _changed(status: os.stat_result) -> int:
+def changed(status: os.stat_result) -> int:
     """A number that differs once the content has: a program may set the time of change back, but not that of the entry."""
     return (status.st_mtime_ns ^ (status.st_ctime_ns << 1) ^ (status.st_ino * 0x9E3779B97F4A7C15)) & (2**63 - 1)
 
@@ -96,7 +96,7 @@ class _Collector:
             self.files.labels.append(label)
             # Inodes and devices use all 64 bits on some systems.
             inode, device = status.st_ino & (2**63 - 1), status.st_dev & (2**63 - 1)
-            self._stamps.extend((status.st_size, _changed(status), device, inode))
+            self._stamps.extend((status.st_size, changed(status), device, inode))
 
     def problem(self, path: str, reason: str, *, counts: bool = True) -> None:
         self.files.problems.append(Problem(printable(path), reason, counts=counts))

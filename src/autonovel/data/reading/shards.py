@@ -15,7 +15,6 @@ import posixpath
 import re
 import shutil
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,11 +24,12 @@ from typing import Any, NamedTuple, TypeVar
 from autonovel.base.errors import InputError, TrainingError
 from autonovel.data.reading.decode import MOST_BYTES, UnusableImageError
 from autonovel.data.reading.described import parquet_of
-from autonovel.data.reading.folder import IMAGE_SUFFIXES, Files
+from autonovel.data.reading.folder import IMAGE_SUFFIXES, Files, changed
 from autonovel.data.reading.parts import FileReader
 from autonovel.data.reading.problems import Problem, printable
 from autonovel.data.reading.tables import LABEL_COLUMNS, PATH_COLUMNS, as_label, read_csv
 from autonovel.data.reading.workers import read_content, slice_of
+from autonovel.machine.disk import check_room, temporary_folder
 
 T = TypeVar("T")
 
@@ -50,6 +50,13 @@ _PACKAGES = {
 _SHARD_SUFFIXES = (".tar", ".parquet", ".pq")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _ROWS = 256
+_HELD = 64 * 2**20
+"""Bytes of the images of a Parquet file that are in memory at a time, unless one is larger."""
+_MOST_PACKED = 100
+"""No images can be packed so many times smaller, since they are packed already."""
+_LABEL_BYTES = 2**20
+"""Of a member of a tar that says the class."""
+_TMPDIR = "make room there, or name another folder in TMPDIR"
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def is_folder_of_shards(path: str | os.PathLike[str]) -> bool:
 def _holds_images(path: str) -> bool:
     """Whether a Parquet file holds images themselves, not paths of them."""
     try:
-        return _image_column(parquet_of().read_schema(path))[1] != "path"
+        return image_column(parquet_of().read_schema(path))[1] != "path"
     except Exception:  # reading it as a table says what is wrong
         return False
 
@@ -226,17 +233,21 @@ def fetched(address: str) -> Iterator[str]:
         yield address
         return
     store, path = file_system(address)
-    with tempfile.TemporaryDirectory(prefix="autonovel-") as folder:
+    folder = temporary_folder()
+    try:
         copy = os.path.join(folder, "shard")
 
         def get() -> None:
             size = store.info(path)["size"]
+            check_room(folder.parent, size or 0, f"{printable(address)} takes", _TMPDIR)
             store.get_file(path, copy)
             if size is not None and os.path.getsize(copy) != size:
                 raise ConnectionError("the connection ended early")
 
         asked_again(address, store, get)
         yield copy
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def asked_again(address: str, store: Any, work: Callable[[], T]) -> T:
@@ -319,7 +330,7 @@ def _stamp(address: str) -> str:
     if not is_remote(address):
         with contextlib.suppress(OSError):
             status = os.stat(address)
-            return _hashed(status.st_size, status.st_mtime_ns)
+            return _hashed(status.st_size, changed(status))
         return ""
     store, path = file_system(address)
     try:
@@ -394,7 +405,7 @@ def _read_tar(shard: ShardToRead, path: str) -> Iterator[Entry | Problem]:
         for name, offset, content in images:
             yield Entry(f"{called}/{printable(name)}", called, name, label, content, offset)
 
-    n, end = 0, ""
+    n, held, end = 0, 0, ""
     try:
         with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
@@ -405,17 +416,19 @@ def _read_tar(shard: ShardToRead, path: str) -> Iterator[Entry | Problem]:
                 kind = kind.rpartition(".")[2].lower()
                 if (folder, stem) != key:
                     yield from sample()
-                    key, label, images = (folder, stem), None, []
-                if f".{kind}" not in IMAGE_SUFFIXES and kind not in ("cls", "json"):
+                    key, label, images, held = (folder, stem), None, [], 0
+                is_image = f".{kind}" in IMAGE_SUFFIXES
+                if not is_image and kind not in ("cls", "json"):
                     continue
-                if member.size > MOST_BYTES:
-                    yield Problem(f"{called}/{printable(member.name)}", f"larger than {MOST_BYTES // 2**20} MiB")
+                most = MOST_BYTES if is_image else _LABEL_BYTES
+                if member.size > most - held * is_image:  # a few bytes of a tar can stand for gigabytes
+                    yield Problem(f"{called}/{printable(member.name)}", f"larger than {most // 2**20} MiB")
                     continue
                 reader = tar.extractfile(member)
                 content = b"" if reader is None else reader.read()
-                if f".{kind}" in IMAGE_SUFFIXES:
+                if is_image:
                     images.append((member.name, member.offset_data, content))
-                    n += 1
+                    n, held = n + 1, held + len(content)
                 else:
                     label = _label_in(kind, content) if label is None else label
             file.seek(tar.offset)
@@ -437,7 +450,7 @@ def _label_in(kind: str, content: bytes) -> str | None:
         names = ("cls", *LABEL_COLUMNS)
         value = next((about[name] for name in names if name in about), None) if isinstance(about, dict) else about
         return as_label(value) if isinstance(value, str | int | float) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -446,13 +459,14 @@ def _read_parquet(shard: ShardToRead, path: str) -> Iterator[Entry | Problem]:
     try:
         with parquet_of().ParquetFile(path) as file:
             schema = file.schema_arrow
-            column, form = _image_column(schema)
+            column, form = image_column(schema)
             label_column = next(
                 (name for name in schema.names if name.lower() in LABEL_COLUMNS and name != column), None
             )
             names = _class_names(schema, label_column)
             wanted = [name for name in (column, label_column) if name is not None]
-            for batch in file.iter_batches(_ROWS, columns=wanted):
+            at_once = rows_at_once(file.metadata, wanted)
+            for batch in file.iter_batches(at_once, columns=wanted):
                 labels = [None] * len(batch) if label_column is None else batch.column(label_column).to_pylist()
                 for cell, value in zip(batch.column(column).to_pylist(), labels, strict=True):
                     image, row = f"{called}/{n}", str(n)
@@ -472,16 +486,33 @@ def _read_parquet(shard: ShardToRead, path: str) -> Iterator[Entry | Problem]:
         yield Problem(called, f"a shard that is cut off or damaged after {n:,} images ({_short(error)})")
 
 
+def rows_at_once(metadata: Any, columns: Sequence[str]) -> int:
+    """How many rows of these columns may be in memory together: a value can be as large as all that was packed with it.
+
+    Raises:
+        ValueError: a few kilobytes that would be gigabytes.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    parts = [group.column(number) for group in groups for number in range(group.num_columns)]
+    largest = 1
+    for part in parts:
+        if part.path_in_schema.partition(".")[0] in columns:
+            packed, size = part.total_compressed_size, part.total_uncompressed_size
+            if size > _HELD and size > _MOST_PACKED * packed:
+                raise ValueError(f"{packed / 2**20:,.1f} MiB hold {size / 2**20:,.0f} MiB, as no images do")
+            largest = max(largest, size)
+    return max(1, min(_ROWS, _HELD // largest))
+
+
 def _cell(cell: Any, form: str, address: str) -> bytes:
     """The content of an image file in a cell: itself, a struct of it and a path, or a path beside the shard."""
-    if form == "struct":
-        if cell is not None and cell.get("bytes"):
-            return bytes(cell["bytes"])
-        cell = None if cell is None else cell.get("path")
-    elif form == "bytes":
-        if cell is None:
-            raise UnusableImageError("no image")
-        return bytes(cell)
+    content = cell.get("bytes") if form == "struct" and cell is not None else cell if form == "bytes" else None
+    if content or (form == "bytes" and content is not None):
+        if len(content) > MOST_BYTES:
+            raise UnusableImageError(f"larger than {MOST_BYTES // 2**20} MiB")
+        return bytes(content)
+    if form != "path":
+        cell = None if cell is None or form == "bytes" else cell.get("path")
     if not cell:
         raise UnusableImageError("no image")
     if "://" in cell or os.path.isabs(cell):
@@ -491,7 +522,7 @@ def _cell(cell: Any, form: str, address: str) -> bytes:
     )
 
 
-def _image_column(schema: Any) -> tuple[str, str]:
+def image_column(schema: Any) -> tuple[str, str]:
     """The column that holds images, and how: 'struct', 'bytes' or 'path'."""
     import pyarrow as pa
 
@@ -539,8 +570,9 @@ class Spool:
         self.problems: list[Problem] = []
         self.slices: list[str] = []
         self.stamps: list[tuple[int, int]] = []
-        self._folder = tempfile.mkdtemp(prefix="autonovel-")
-        spool = os.path.join(self._folder, "images")
+        folder = temporary_folder()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        spool = os.path.join(folder, "images")
         with open(spool, "wb") as file:
             for shard in shards:
                 mark = int(shard.stamp[:15] or "0", 16)
@@ -551,8 +583,11 @@ class Spool:
                         continue
                     size, offset = len(entry.content), entry.offset if in_place else file.tell()
                     if not in_place:
+                        if offset // _HELD != (offset + size) // _HELD:
+                            check_room(
+                                folder.parent, 4 * _HELD, f"The images of {printable(shard.address)} take", _TMPDIR
+                            )
                         file.write(entry.content)
                     self.entries.append(entry._replace(content=b""))
                     self.slices.append(slice_of(shard.address if in_place else spool, offset, size))
                     self.stamps.append((size, mark))
-        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
 import struct
 import time
 import zlib
@@ -29,6 +28,7 @@ from autonovel.data.images import Pixels
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.workers import PixelFile
 from autonovel.machine.cache_folder import remove_oldest
+from autonovel.machine.disk import check_room
 
 HEAD = 4096
 """Pixels start here, on a page of their own."""
@@ -92,12 +92,9 @@ class Builder:
             ) from None
 
     def _reserve(self, n_bytes: int) -> None:
-        free = shutil.disk_usage(self.path.parent).free
-        if n_bytes > free:
-            raise InputError(
-                f"The decoded images need {n_bytes / 2**30:.1f} GiB and {self.path.parent} has {free / 2**30:.1f} GiB "
-                "free; make room, choose a smaller image size or another cache folder."
-            )
+        check_room(
+            self.path.parent, n_bytes, "Decoded images take", "make room, choose smaller images or another cache folder"
+        )
         with self.target.path.open("xb") as file:
             file.write(_MAGIC)
             file.truncate(n_bytes)

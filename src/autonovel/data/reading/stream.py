@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import shutil
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ import numpy as np
 from autonovel.data.images import Pixels
 from autonovel.data.reading.decode import Form
 from autonovel.data.reading.workers import Chunk, Decoders, Outcome, PixelFile, available_cores, decode_chunk, is_few
+from autonovel.machine.disk import check_room, temporary_folder
 
 AT_ONCE = 1024
 """Files of a part at most."""
@@ -42,18 +41,21 @@ def stream_files(paths: Sequence[str], form: Form, *, workers: int | None = None
     workers = workers or available_cores()
     size = max(1, min(AT_ONCE, PART_BYTES // form.n_bytes))
     parts = [range(start, min(start + size, len(paths))) for start in range(0, len(paths), size)]
-    handle, name = tempfile.mkstemp(prefix="autonovel-", suffix=".pixels")
+    folder = temporary_folder()
+    name = folder / "pixels"
     try:
-        os.ftruncate(handle, PARTS * size * form.n_bytes)
-        target = PixelFile(Path(name), form)
+        needed = min(PARTS * size, len(paths)) * form.n_bytes
+        check_room(folder.parent, needed, "Decoded images take", "make room there, or name another folder in TMPDIR")
+        with name.open("xb") as file:
+            file.truncate(PARTS * size * form.n_bytes)
+        target = PixelFile(name, form)
         rows = np.asarray(np.memmap(name, np.uint8, "r", 0, (PARTS * size, *form.shape)))
         outcomes = _here(paths, parts, target) if is_few(len(paths)) else _beside(paths, parts, target, workers)
         for part, came in zip(parts, outcomes, strict=True):
             used = [position % len(rows) for position, outcome in zip(part, came, strict=True) if not outcome.reason]
             yield Decoded(rows[used], [outcome.reason for outcome in came])
     finally:
-        os.close(handle)
-        os.unlink(name)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _here(paths: Sequence[str], parts: Sequence[range], target: PixelFile) -> Iterator[list[Outcome]]:

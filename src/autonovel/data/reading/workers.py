@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import queue
+import stat
 import subprocess
 import sys
 import threading
@@ -28,6 +29,8 @@ Progress = Callable[[int, int], None]
 FEW = 256
 """Up to this many files are decoded in this process, since starting workers would take longer."""
 
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""How a file is opened: without waiting for who writes into a pipe."""
 _ENDS = 2**19
 _WRITE_EVERY = 32 * 2**20
 
@@ -125,9 +128,14 @@ def read_content(path: str) -> bytes:
                 file.seek(int(offset))
                 content = file.read(min(int(size), MOST_BYTES + 1))
         else:
-            with open(path, "rb") as file:
+            descriptor = os.open(path, _READ)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                os.close(descriptor)
+                raise UnusableImageError("not a file")
+            with open(descriptor, "rb") as file:
                 # asks for no more than the file has, since read() reserves memory for all it is asked for
-                content = file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES) + 1)
+                content = file.read(min(status.st_size, MOST_BYTES) + 1)
     except OSError as error:
         raise UnusableImageError(f"cannot be read ({error.strerror or error})") from None
     if len(content) > MOST_BYTES:
@@ -245,7 +253,11 @@ class _Worker:
         self._process.communicate()
 
     def _ask(self, chunk: Chunk) -> list[Outcome] | None:
-        """The worker's outcomes; None where it crashed, and then it has been started again."""
+        """The worker's outcomes; None where it crashed, and then it has been started again.
+
+        Raises:
+            OSError: the pixels cannot be written, for which no image is to blame.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -255,7 +267,10 @@ class _Worker:
         except (OSError, ValueError):
             line = b""
         if line.endswith(b"\n"):
-            return [Outcome(*outcome) for outcome in json.loads(line)]
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                raise OSError(answer["errno"], answer["why"], self._arguments[0])
+            return [Outcome(*outcome) for outcome in answer]
         if not self._stopped:
             self.stop()
             self._stopped = False
@@ -283,7 +298,11 @@ def serve() -> None:
     target = PixelFile(Path(path), Form(size, channels), offset)
     with target.path.open("r+b") as file:
         for line in sys.stdin.buffer:
-            outcomes = decode_chunk(Chunk(*json.loads(line)), file, target)
-            file.flush()
-            sys.stdout.buffer.write(json.dumps(outcomes).encode() + b"\n")
+            answer: object
+            try:
+                answer = decode_chunk(Chunk(*json.loads(line)), file, target)
+                file.flush()
+            except OSError as error:
+                answer = {"errno": error.errno, "why": error.strerror}
+            sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
             sys.stdout.buffer.flush()
