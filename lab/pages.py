@@ -10,11 +10,13 @@ import argparse
 import json
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from autonovel.cli.flags import all_flags
+from autonovel.maths.confidence import BINS
 from autonovel.settings.recipe import Recipe
 from autonovel.settings.recipes import describe_recipes
 
@@ -157,6 +159,17 @@ def problems_table(rows: Sequence[Row]) -> str:
             return "–"
         return f"{scale * statistics.fmean(values):.{digits}f} ({scale * worst(values):.{digits}f})"
 
+    def pooled(group: Sequence[Row]) -> str:
+        """The calibration error over the images of all draws: that of one draw is mostly chance where images are few."""
+        gaps: defaultdict[int, float] = defaultdict(float)
+        points = [point for row in group for point in row.get("reliability", ())]
+        for point in points:
+            gaps[min(int(BINS * point["probability"]), BINS - 1)] += point["images"] * (
+                point["right"] - point["probability"]
+            )
+        images = sum(point["images"] for point in points)
+        return f"{sum(map(abs, gaps.values())) / images:.3f}" if images else "–"
+
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         features = row.get("features") or f"{row['backbone']} at {row['side']} pixels"
@@ -171,10 +184,10 @@ def problems_table(rows: Sequence[Row]) -> str:
         accuracies = [shown([row["acc"][way] for row in group if way in row["acc"]], worst=min) for way in ways]
         sure = shown([row["calibration_error"] for row in group], 3, 1)
         took = shown([row["seconds"]["counted"] for row in counted], 1, 1)
-        figures = [*accuracies, shown(off, 0), held, str(len(group) - len(counted)), sure, took]
+        figures = [*accuracies, shown(off, 0), held, str(len(group) - len(counted)), sure, pooled(group), took]
         lines.append([f"{source} {kind}", str(len(group)), *figures, f"{features}, {commit}"])
     number = ["number off by, %", "interval holds", "refused"]
-    return table(["kind", "draws", *ways, *number, "calibration error", "seconds", "of"], lines)
+    return table(["kind", "draws", *ways, *number, "calibration error", "over all draws", "seconds", "of"], lines)
 
 
 def whole_file(rows: Sequence[Row]) -> str:

@@ -37,7 +37,7 @@ from autonovel.data.loader import put_on
 from autonovel.discovery.prepare import facts_of
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
-from autonovel.maths.confidence import expected_calibration_error
+from autonovel.maths.confidence import reliability
 from autonovel.maths.kmeans import kmeans
 from autonovel.maths.known_space import group_means, unit
 from autonovel.maths.metrics import cluster_accuracy, right_answers
@@ -155,7 +155,8 @@ def problem(pile: Pile, seed: int) -> Row:
         if number == k:
             found = torch.from_numpy(right_answers(truth, judged.answers.place, n_known))
             sure = torch.from_numpy(judged.answers.probability)
-            row["calibration_error"] = round(expected_calibration_error(sure, found), 4)
+            report = reliability(sure, found, "")
+            row["calibration_error"], row["reliability"] = report["calibration_error"], report["curve"]
             row["sure"] = round(float(sure.mean()), 4)
         return judged.answers.place
 

@@ -76,14 +76,19 @@ def test_problems_are_a_line_for_each_kind_with_mean_and_worst() -> None:
         "commit": "abc",
         "n_true": 10,
         "calibration_error": 0.02,
+        "reliability": [{"probability": 0.95, "right": 0.9, "images": 3}],
     }
     found = [(0.9, 8, [6, 9]), (0.7, 10, [9, 12])]
     rows = [
         common | {"acc": {"k-means": 0.5, "autonovel": a}, "counted": n, "interval": i, "seconds": {"counted": 2.0}}
         for a, n, i in found
     ]
-    rows.append(common | {"acc": {"k-means": 0.2, "autonovel": 0.8}, "seconds": {}})
-    line = "| birds even | 3 | 40.0 (20.0) | 80.0 (70.0) | 10 (20) | 1 of 2 | 1 | 0.020 (0.020) | 2.0 (2.0) | x, abc |"
+    last = {"reliability": [{"probability": p, "right": 1.0, "images": 1} for p in (0.96, 0.5)]}
+    rows.append(common | last | {"acc": {"k-means": 0.2, "autonovel": 0.8}, "seconds": {}})
+    # 6 x (0.90 - 0.95) + 1 x (1 - 0.96) in one part, 1 x (1 - 0.5) in another, of 8 images
+    pooled = (0.3 - 0.04 + 0.5) / 8
+    start = "| birds even | 3 | 40.0 (20.0) | 80.0 (70.0) | 10 (20) | 1 of 2 | 1 | 0.020 (0.020)"
+    line = f"{start} | {pooled:.3f} | 2.0 (2.0) | x, abc |"
     assert pages.whole_file(rows).splitlines()[-1] == line
 
 
