@@ -22,6 +22,7 @@ from autonovel.discovery.arguments import check_arguments
 from autonovel.discovery.finish import finished_already, read_estimate
 from autonovel.discovery.next_round import asked_again, next_round, refuse_to_fetch
 from autonovel.discovery.prepare import Job, facts_of, prepare
+from autonovel.discovery.trackers import check_tracker
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.device import Mode
 from autonovel.machine.processes import ALONE, World
@@ -60,6 +61,7 @@ def discover(
     start_from: Path_ | None = None,
     keep: Sequence[int] = (),
     cache: Path_ | None = None,
+    log: str | None = None,
     report: bool = True,
     verbose: bool = True,
     reporter: Reporter | None = None,
@@ -99,6 +101,8 @@ def discover(
         start_from: a finished run on the same images: its first stages are taken over, as far as their settings are the same.
         keep: after how many epochs of the last stage features and clusters of the pile are kept, for figures.
         cache: folder for decoded images and features; the user's cache folder when left out.
+        log: 'tensorboard', 'mlflow' or 'wandb': write the losses for it too, into the run folder unless you have
+            logged in or named a server.
         report: write clusters.png and report.html at the end.
         verbose: show progress; False is silent.
         reporter: sees the progress, in place of what ``verbose`` shows.
@@ -108,6 +112,7 @@ def discover(
         The finished run.
     """
     check_arguments(out=out or _free_folders()[-1], device=device, n_new=n_new, seed=seed)
+    check_tracker(log, trains=not features and engine is None)
     seed = int(seed)  # one out of an array is another type, which no JSON file can hold
     mode = Mode.of(device, world)
     shown = reporter if reporter is not None else make_reporter(verbose)
@@ -163,7 +168,7 @@ def discover(
     if question and run.finished and run.summary.get("question") == question:
         shown.message(finished_already(run))
     else:
-        job = replace(_job(given, asked, number, seed, mode, cache, shown, remarks), keep=tuple(keep))
+        job = replace(_job(given, asked, number, seed, mode, cache, shown, remarks), keep=tuple(keep), log=log)
         source = None if start_from is None else world.from_first(lambda: load(start_from))
         job.run(run, truth=truth, start_from=source)
     if world.first and report:

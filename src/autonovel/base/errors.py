@@ -96,3 +96,20 @@ def unknown(what: str, word: str, choices: Iterable[str]) -> InputError:
     """
     names = list(choices)
     return InputError(f"There is no {what} '{word}'{did_you_mean(word, names)}; choose one of {', '.join(names)}.")
+
+
+def needed(what: str, extra: str, *packages: str) -> None:
+    """Say in a sentence which packages are missing for this."""
+    missing = [package for package in packages if _is_missing(package)]
+    if missing:
+        raise InputError(f"{what} needs {' and '.join(missing)}: pip install 'autonovel[{extra}]'.")
+
+
+def _is_missing(package: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec(package)
+        return spec is None or spec.origin is None  # a folder of this name, which runs of wandb leave, is no package
+    except ValueError:  # imported, but as something that is no package
+        return True

@@ -10,6 +10,7 @@ from autonovel.base.errors import InputError, option
 from autonovel.cli.common import TwoPiles, load_api_while
 from autonovel.cli.flags import Given
 from autonovel.discovery.arguments import check_arguments
+from autonovel.discovery.trackers import check_tracker
 
 if TYPE_CHECKING:
     from autonovel.settings.resolve import Asked
@@ -34,6 +35,8 @@ class Discover(TwoPiles):
     """Keep features and clusters of the pile after these epochs of the last stage, for the figures of reproduce --run."""
     labels: Path | None = None
     """With --features and a .npy file as LABELLED: a text file with its labels, one a line."""
+    log: Literal["tensorboard", "mlflow", "wandb"] | None = None
+    """Write the losses for one of these too, into the run folder; to a server only where you have logged in or named one."""
     report: bool = True
     """Write clusters.png and report.html at the end."""
 
@@ -67,6 +70,7 @@ class Discover(TwoPiles):
                 f"With {option('from')} the known classes come from that run; give one folder or table of further images, "
                 "or none."
             )
+        check_tracker(self.log, trains=not self.features and self.engine is None)
         check_arguments(out=self.out, device=self.device, seed=self.seed, n_new=n_new)
 
     def read(self) -> tuple[Any, Any, Any]:
@@ -101,6 +105,7 @@ class Discover(TwoPiles):
             start_from=self.start_from,
             keep=self.keep,
             cache=self.cache,
+            log=self.log,
             report=False,
             features=self.features,
             engine=self.engine,

@@ -50,6 +50,7 @@ class Job:
         remarks: what else the summary should say.
         problems: files that were left out or are remarkable; listed in the folder before any work.
         keep: after how many epochs of the last stage that trains features and clusters of the pile are kept.
+        log: the tracker that gets the losses, too.
     """
 
     data: ImageSet
@@ -63,6 +64,7 @@ class Job:
     remarks: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
     keep: tuple[int, ...] = ()
+    log: str | None = None
 
     @property
     def stages(self) -> list[Stage]:

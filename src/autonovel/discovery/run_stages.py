@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from autonovel.discovery.plan import ESTIMATE, Stage, before_estimate, plan, see
 from autonovel.discovery.prepare import Job
 from autonovel.discovery.probes import estimate_from, plan_probes
 from autonovel.discovery.score import score
+from autonovel.discovery.trackers import tracked
 from autonovel.machine.capture import not_captured
 from autonovel.machine.processes import World
 from autonovel.maths.cluster_graph import about_number
@@ -57,14 +58,16 @@ MATCHED_BY = 20_000
 
 def run_stages(job: Job, run: Run, truth: Truth | None, until: str | None = None) -> None:
     """Go through the stages of a run from where its folder stands, to the end or to the end of a stage."""
-    _Stages(job, run, truth).go(until)
+    log = job.log if job.mode.world.first else None
+    with tracked(log, run.path, job.recipe.to_dict()) as track:
+        _Stages(job, run, truth, track).go(until)
 
 
 class _Stages:
     """The stages of one run, in their order, from where the folder stands."""
 
-    def __init__(self, job: Job, run: Run, truth: Truth | None) -> None:
-        self.job, self.run, self.truth, self.n_new = job, run, truth, job.n_new
+    def __init__(self, job: Job, run: Run, truth: Truth | None, track: Callable[[Mapping[str, Any]], None]) -> None:
+        self.job, self.run, self.truth, self.n_new, self.track = job, run, truth, job.n_new, track
         self.data, self.recipe, self.stages = job.data, job.recipe, job.stages
         self.mode, self.reporter = job.mode, job.reporter
         self.seconds: dict[str, float] = {}
@@ -86,6 +89,8 @@ class _Stages:
         """Walk to the end, or to the end of a stage."""
         started = time.perf_counter()
         self.reporter.plan(self._planned(until, self.recipe), self._shorter(until))
+        if self.job.log and not self._last_trained:
+            self.reporter.message(f"Nothing is trained here, so that {self.job.log} gets no losses ({option('log')}).")
         net = self._first_net()
         before: dict[str, Tensor] = {}
         for stage in self.stages:
@@ -260,6 +265,7 @@ class _Stages:
         net.to(mode.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         file = f"{name}.safetensors"
         if run.has(file):
+            self._track(name)
             self._forget()
             state, metadata = run.read_tensors(file)
             with fitting(run, file):
@@ -268,13 +274,16 @@ class _Stages:
         checkpoint, look = StageCheckpoint(run, name), Features(net, images, self.job)
         done = checkpoint.epochs_done
         run.forget_metrics(name, done)
+        self._track(name)
         before = sum(m["seconds"] for m in run.metrics if m["stage"] == name)
         started = time.perf_counter()
         self.reporter.start(name, method.settings.epochs, done)
 
         def on_epoch(epoch: Epoch) -> None:
             entry = {"stage": name, "epoch": epoch.number, "lr": epoch.lr, "seconds": round(epoch.seconds, 4)}
-            run.append_metrics(entry | {"losses": epoch.losses})
+            entry["losses"] = epoch.losses
+            run.append_metrics(entry)
+            self.track(entry)
             if name == self._last_trained:
                 self._keep(net, epoch.number + 1)
             self.reporter.epoch(epoch.number, epoch.losses, epoch.seconds)
@@ -305,6 +314,12 @@ class _Stages:
         self._write(name, net, seconds)
         checkpoint.clear()
         return float(seconds)
+
+    def _track(self, name: str) -> None:
+        """Hand on the epochs of a stage that are over already."""
+        for entry in self.run.metrics:
+            if entry["stage"] == name:
+                self.track(entry)
 
     @property
     def _last_trained(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -164,17 +163,3 @@ def check_file(to: Path, format: str, name: str, options: Options) -> Path:
 def _check_writable(folder: Path) -> None:
     if why := why_not_writable(folder):
         raise InputError(f"The folder {folder} cannot be written ({why}); give another one with {option('to')}.")
-
-
-def needed(what: str, extra: str, *packages: str) -> None:
-    """Say in a sentence which packages are missing for this."""
-    missing = [package for package in packages if _is_missing(package)]
-    if missing:
-        raise InputError(f"{what} needs {' and '.join(missing)}: pip install 'autonovel[{extra}]'.")
-
-
-def _is_missing(package: str) -> bool:
-    try:
-        return find_spec(package) is None
-    except ValueError:  # imported, but as something that is no package
-        return True

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autonovel.base.errors import TrainingError
+from autonovel.base.errors import TrainingError, needed
 from autonovel.export.card import write_card
-from autonovel.export.formats import Options, check_folder, needed
+from autonovel.export.formats import Options, check_folder
 from autonovel.export.network import (
     Classifier,
     Exported,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autonovel.base.errors import InputError, TrainingError, option
-from autonovel.export.formats import Options, needed
+from autonovel.base.errors import InputError, TrainingError, needed, option
+from autonovel.export.formats import Options
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autonovel.export.formats import Options, check_file, needed
+from autonovel.base.errors import needed
+from autonovel.export.formats import Options, check_file
 from autonovel.export.items import Item, items_of
 from autonovel.runs.answers import Answer
 from autonovel.runs.files import RunFiles
