@@ -86,7 +86,7 @@ def test_a_tracker_that_gets_nothing_is_said_or_refused(tmp_path: Path) -> None:
     data = ImageSet.from_arrays(pixels, np.repeat([0, 1, -1], 20))
     job = replace(prepare(data, get_recipe("folder"), 2, 0, Mode.of("cpu"), heard), log="tensorboard")
     job.run(Run(tmp_path / "run"))
-    assert "Nothing is trained here, so that tensorboard gets no losses (log)." in heard.said
+    assert "log has no effect: nothing is trained here." in heard.said
     with pytest.raises(InputError, match=r"^Nothing is trained on features; leave log out\.$"):
         an.discover("known.npy", features=True, out=tmp_path / "other", log="tensorboard")
 

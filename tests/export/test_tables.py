@@ -13,7 +13,7 @@ from autonovel.export import export
 from tests.export.conftest import edit
 from tests.runs.made import make_run
 
-HEADER = ["image", "cluster", "name", "probability", "known", "unlike", "source", "path"]
+HEADER = ["image", "cluster", "name", "probability", "known", "unlike", "source", "path", "machine"]
 
 
 def read(file: Path) -> list[dict[str, str]]:
@@ -39,6 +39,8 @@ def test_csv_says_what_a_person_said(run: Run, tmp_path: Path) -> None:
         assert float(row["probability"]) == prediction.probability
         assert row["known"] == str(int(prediction.known))
         assert row["unlike"] == str(int(row["image"] == unlike))
+    assert [row["machine"] for row in rows] == [row["name"] for row in read(run.path / "predictions.csv")]
+    assert {(row["machine"], row["name"]) for row in rows} >= {("new 0", "new 0"), ("new 1", "grey heron")}
     assert {"new 0", "grey heron", "not a class", "1"} == {row["name"] for row in rows}
     assert "2" not in {row["cluster"] for row in rows}  # which was merged
 
@@ -71,7 +73,7 @@ def test_parquet_has_the_same_content_with_types(run: Run, tmp_path: Path) -> No
     table = parquet.read_table(export(run, tmp_path, format="parquet", all=True))
     assert table.column_names == HEADER
     assert [str(field.type) for field in table.schema] == [
-        "string", "int64", "string", "double", "bool", "bool", "string", "string",
+        "string", "int64", "string", "double", "bool", "bool", "string", "string", "string",
     ]  # fmt: skip
     rows = read(export(run, tmp_path, format="csv", all=True))
     for mine, row in zip(table.to_pylist(), rows, strict=True):

@@ -55,9 +55,10 @@ def test_recipes_are_complete_for_any_data(name: str, preset: str) -> None:
             assert all(0 < m < stage.epochs for m in stage.milestones if stage.epochs and stage.schedule == "steps")
             assert stage.warmup <= max(stage.epochs, 1)
         assert all(
-            ("(--" in note or "pip install" in note) and "\n" not in note for note in notes
+            ("(--" in note or "pip install" in note or "no effect" in note) and "\n" not in note for note in notes
         )  # how to decide otherwise
-        assert resolved(recipe, facts) == (recipe, [])
+        again, notes = resolved(recipe, facts)  # in some recipes the preset changes nothing, which is said each time
+        assert (again, [note for note in notes if "no effect" not in note]) == (recipe, [])
         assert from_dict(Recipe, json.loads(json.dumps(recipe.to_dict()))) == recipe
 
 

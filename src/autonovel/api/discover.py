@@ -13,7 +13,7 @@ from autonovel.api.describe import describe_both
 from autonovel.api.features import discover_features, estimate_features, features_of
 from autonovel.api.large import Large
 from autonovel.api.run import Path_, Run, load, open_run
-from autonovel.base.errors import InputError, option
+from autonovel.base.errors import InputError, listed, option
 from autonovel.data.images import ImageSet, Truth
 from autonovel.data.reading.embedded import Embedded, read_embedded
 from autonovel.data.reading.inputs import Input, open_input
@@ -101,8 +101,8 @@ def discover(
         start_from: a finished run on the same images: its first stages are taken over, as far as their settings are the same.
         keep: after how many epochs of the last stage features and clusters of the pile are kept, for figures.
         cache: folder for decoded images and features; the user's cache folder when left out.
-        log: 'tensorboard', 'mlflow' or 'wandb': write the losses for it too, into the run folder unless you have
-            logged in or named a server.
+        log: 'tensorboard', 'mlflow' or 'wandb': write the losses for it too; on this machine, unless you have logged in to
+            its server or named one.
         report: write clusters.png and report.html at the end.
         verbose: show progress; False is silent.
         reporter: sees the progress, in place of what ``verbose`` shows.
@@ -131,6 +131,10 @@ def discover(
         )
         features = True
     if features:
+        idle: dict[str, Any] = {"method": method, "backbone": engine is None and backbone, "incremental": incremental}
+        idle |= {"settings": settings, "start_from": start_from, "keep": tuple(keep)}
+        if vain := [name for name, value in idle.items() if value]:
+            raise InputError(f"{listed(vain)} can do nothing here: features are grouped as they are; leave that out.")
         return _discover_features(labelled, unlabelled, out, n_new, pile, seed, report, shown)
     remarks: dict[str, Any] = {}
     if continue_from is not None:

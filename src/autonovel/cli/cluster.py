@@ -26,7 +26,7 @@ class Cluster(OnePile):
     recipe: str = "folder"
     """The recipe to start from (autonovel recipes lists them). Every field of it is a flag of its own."""
     log: Literal["tensorboard", "mlflow", "wandb"] | None = None
-    """Write the losses for one of these too, into the run folder; to a server only where you have logged in or named one."""
+    """Write the losses for one of these too: on this machine, unless you have logged in to its server or named one."""
     report: bool = True
     """Write clusters.png and report.html at the end."""
 

@@ -29,12 +29,25 @@ BEGAN = time.time()
 """When the command began, but for the start of Python itself."""
 
 
+OF_FEATURES = (
+    *("labelled", "unlabelled", "features", "out", "pile", "n_new", "seed", "labels", "from_", "report", "json"),
+    *("data", "engine", "address", "log"),  # of which each says itself where it does not go with the others
+)
+"""What may be typed where features are given: nothing else would do anything."""
+OF_DESCRIBING = ("recipe", "preset", "model.backbone", "model.size", "device")
+"""What may be typed beside these where images are described first."""
+
+
 @dataclass(frozen=True)
 class Verb:
     """A command: its documentation says what it does, its fields are what may be typed after it."""
 
     MATTER: ClassVar[tuple[str, ...]] = ()
     """The flags that --help shows; all where there are none."""
+
+    def idle(self, path: str) -> str:
+        """Why a flag that was typed would have no effect beside the others; empty where it has one."""
+        return ""
 
     def do(self) -> None:
         """Do it."""
@@ -62,6 +75,10 @@ class TrainingVerb:
     """Where to compute: cpu, cuda, cuda:N or auto."""
     json: bool = False
     """Print the result as JSON."""
+
+    def idle(self, path: str) -> str:
+        """Why a flag that was typed would have no effect beside the others; empty where it has one."""
+        return ""
 
     @property
     def recipe_name(self) -> str:
@@ -129,6 +146,11 @@ class ReadingVerb(TrainingVerb):
     cache: Path | None = None
     """The folder for decoded images; your cache folder when left out."""
 
+    def idle(self, path: str) -> str:
+        """Where a benchmark lies is of no use without one."""
+        alone = path in ("root", "unverified") and not self.data
+        return f"it belongs to {option('data', 'NAME')}" if alone else super().idle(path)
+
 
 @dataclass(frozen=True)
 class TwoPiles(ReadingVerb):
@@ -148,6 +170,16 @@ class TwoPiles(ReadingVerb):
     """Describe the images first, shard by shard, with a worker for each core or GPU of this machine (local) or on a cluster."""
     address: str | None = None
     """With --engine ray, the address of the cluster; left out, Ray starts on this machine."""
+
+    def idle(self, path: str) -> str:
+        """Features are grouped as they are: most of what a recipe says is about images."""
+        if path == "address" and self.engine != "ray":
+            return f"it belongs to {option('engine', 'ray')}"
+        if self.features and path not in OF_FEATURES:
+            return "features are grouped as they are"
+        if self.engine is not None and path not in (*OF_FEATURES, *OF_DESCRIBING):
+            return f"{option('engine')} describes the images, and their features are grouped as they are"
+        return super().idle(path)
 
     @property
     def recipe_name(self) -> str:

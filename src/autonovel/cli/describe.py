@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autonovel.base.errors import option
 from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
@@ -32,6 +33,10 @@ class Describe(Verb):
     """Side in pixels that the network sees; 0 suits the images."""
     device: str = "auto"
     """Where to compute: cpu, cuda or auto."""
+
+    def idle(self, path: str) -> str:
+        """An address is that of a cluster."""
+        return f"it belongs to {option('engine', 'ray')}" if path == "address" and self.engine != "ray" else ""
 
     def do(self) -> None:
         """Describe them."""

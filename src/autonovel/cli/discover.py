@@ -36,7 +36,7 @@ class Discover(TwoPiles):
     labels: Path | None = None
     """With --features and a .npy file as LABELLED: a text file with its labels, one a line."""
     log: Literal["tensorboard", "mlflow", "wandb"] | None = None
-    """Write the losses for one of these too, into the run folder; to a server only where you have logged in or named one."""
+    """Write the losses for one of these too: on this machine, unless you have logged in to its server or named one."""
     report: bool = True
     """Write clusters.png and report.html at the end."""
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from autonovel.base.errors import InputError
+from autonovel.base.errors import InputError, option
 from autonovel.base.screen import say
 from autonovel.cli.common import Verb
 from autonovel.cli.flags import Positional
-from autonovel.export.formats import FORMATS, HOW
+from autonovel.export.formats import FORMATS, HOW, NETWORKS
 
 if TYPE_CHECKING:
     Format = str
@@ -39,9 +39,20 @@ class Export(Verb):
     """Export the labelled images too."""
     private: bool = True
     """Make a new repository on the hub private."""
-
     yes: bool = False
     """Move files without asking; --how move says first out of which folders."""
+
+    def idle(self, path: str) -> str:
+        """What belongs to other formats, or to moving files."""
+        if path == "private" and self.format != "hub":
+            return f"it belongs to {option('format', 'hub')}"
+        if path == "yes" and self.how != "move":
+            return f"it belongs to {option('how', 'move')}"
+        if path == "overwrite" and self.format == "hub":
+            return "an upload replaces files of the same name in any case"
+        if path == "all" and self.format in NETWORKS:
+            return f"{self.format} is the network, without any images"
+        return ""
 
     def do(self) -> None:
         """Write it."""

@@ -13,10 +13,10 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from autonovel.base.errors import AutonovelWarning, InputError, TrainingError, on_command_line, unknown
+from autonovel.base.errors import AutonovelWarning, InputError, TrainingError, on_command_line, option, unknown
 from autonovel.base.screen import say
 from autonovel.cli.common import TrainingVerb
-from autonovel.cli.flags import Flag, all_flags, build, flags_of, read
+from autonovel.cli.flags import Flag, Given, all_flags, build, flags_of, read
 from autonovel.cli.help import full_help, headings_of, overview, short_help
 from autonovel.machine.launch import launched
 from autonovel.machine.switches import set_for_command
@@ -120,16 +120,27 @@ def _obey(words: list[str]) -> None:
     elif any(word in HELP for word in words):
         say(_help(words[0], words[1:]))
     elif issubclass(kind := _verb(words[0]), TrainingVerb):
-        options, asked = _typed(words[0], kind, words[1:])
+        options, asked, given = _typed(words[0], kind, words[1:])
+        _refuse_idle(options, given)
         with _joined(options.device):
             options.check()
             options.do(asked)
     else:
-        build(kind, read(words[0], words[1:], list(flags_of(kind)))).do()
+        given = read(words[0], words[1:], list(flags_of(kind)))
+        options = build(kind, given)
+        _refuse_idle(options, given)
+        options.do()
 
 
-def _typed(verb: str, kind: type[Any], words: list[str]) -> tuple[Any, Asked]:
-    """The options of a command that trains, and the recipe with the fields that were typed."""
+def _refuse_idle(options: Any, given: Given) -> None:
+    """Refuse a flag that would do nothing beside the others: whoever typed it expects something of it."""
+    for path in given:
+        if why := options.idle(path):
+            raise InputError(f"{option(path.rstrip('_'))} has no effect here: {why}; leave it out.")
+
+
+def _typed(verb: str, kind: type[Any], words: list[str]) -> tuple[Any, Asked, Given]:
+    """The options of a command that trains, the recipe with the fields that were typed, and all that was typed."""
     from autonovel.settings.fields import check
     from autonovel.settings.recipe import Recipe
 
@@ -139,7 +150,7 @@ def _typed(verb: str, kind: type[Any], words: list[str]) -> tuple[Any, Asked]:
     options = build(kind, given)
     asked = options.base(given).with_values({path: value for path, value in given.items() if path not in own})
     check(asked.get())
-    return options, asked
+    return options, asked, given
 
 
 def _verb(name: str) -> type[Any]:

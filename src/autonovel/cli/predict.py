@@ -44,6 +44,12 @@ class Predict(Verb):
     pile: Literal["new", "mixed"] | None = None
     """Whether the images are of new classes alone or may be of known ones too; what the run decided of its own when left out."""
 
+    def idle(self, path: str) -> str:
+        """An address is that of a cluster, and features need no describing."""
+        if path == "engine" and self.features:
+            return "features are described already"
+        return f"it belongs to {option('engine', 'ray')}" if path == "address" and self.engine != "ray" else ""
+
     def do(self) -> None:
         """Sort them."""
         from autonovel.runs.folder import load

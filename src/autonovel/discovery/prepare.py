@@ -106,9 +106,11 @@ class Job:
                 return run
             run.write_rows("problems.csv", PROBLEM_FIELDS, as_rows(self.problems))
             if start_from is not None:
-                self.mode.world.from_first(
+                found = self.mode.world.from_first(
                     lambda: take_over(start_from, run, self.stages, self.data, self.recipe, config)
                 )
+                if not found:
+                    self.reporter.message(f"No stage of {start_from.path} can be used: their settings differ.")
             run_stages(self, run, truth, until)
         return run
 

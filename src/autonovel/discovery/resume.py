@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autonovel.base.errors import InputError
+from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet
 from autonovel.discovery.plan import Stage, before_estimate
 from autonovel.discovery.probes import plan_probes
@@ -55,14 +55,17 @@ def has_pixels_of(data: ImageSet, run: Run) -> bool:
 
 def take_over(
     source: Run, run: Run, stages: Sequence[Stage], data: ImageSet, recipe: Recipe, config: dict[str, Any]
-) -> None:
-    """Copy the finished first stages of another run that has the same settings and the same data for them.
+) -> bool:
+    """Copy the finished first stages of another run that has the same settings and the same data for them; is there one?
 
     A stage can be used by another run that has the data which the stage saw: all images, or only the labelled ones.
     """
     mine, theirs = config["run"], source.config["run"]
     other = from_dict(Recipe, theirs["recipe"])
     first = [stage for stage in stages if stage.method is not None and not stage.method.needs_number]
+    if not first:
+        raise InputError(f"{option('start_from')} has no effect here: no stage is trained first; leave it out.")
+    found = False
     same = replace(recipe.model, temperature=other.model.temperature) == other.model
     for position, stage in enumerate(first):
         assert stage.method is not None
@@ -77,9 +80,11 @@ def take_over(
                 same = same and np.array_equal(_seen(data, recipe, mine), _seen(data, other, theirs))
         for number in range(1, recipe.model.networks + 1):
             file = f"{numbered(stage.name, number)}.safetensors"
+            found = found or (same and source.has(file))
             if same and source.has(file) and not (run.path / file).exists():
                 shutil.copyfile(source.path / file, run.path / f".{file}.part")
                 (run.path / f".{file}.part").replace(run.path / file)
+    return found
 
 
 def _seen(data: ImageSet, recipe: Recipe, config: dict[str, Any]) -> npt.NDArray[np.int64]:

@@ -89,8 +89,9 @@ class _Stages:
         """Walk to the end, or to the end of a stage."""
         started = time.perf_counter()
         self.reporter.plan(self._planned(until, self.recipe), self._shorter(until))
-        if self.job.log and not self._last_trained:
-            self.reporter.message(f"Nothing is trained here, so that {self.job.log} gets no losses ({option('log')}).")
+        for name in ("log", "keep"):
+            if getattr(self.job, name) and not self._last_trained:
+                self.reporter.message(f"{option(name)} has no effect: nothing is trained here.")
         net = self._first_net()
         before: dict[str, Tensor] = {}
         for stage in self.stages:

@@ -56,6 +56,9 @@ FORMATS = {
 }  # fmt: skip
 """Every format."""
 
+NETWORKS = ("safetensors", "onnx", "torch", "hub")
+"""Those that hold the network and list no images."""
+
 
 @dataclass(frozen=True)
 class Options:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from autonovel.base.errors import InputError, option
 from autonovel.data.reading.problems import as_path
-from autonovel.runs.state import Kind
+from autonovel.runs.state import Kind, usual_name
 
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
@@ -27,6 +29,7 @@ class Item(NamedTuple):
         unlike: whether it is unlike anything seen.
         row: its row in images.csv; -1 where the run has none.
         digest: tells whether its file has changed since the run; empty where nobody knows.
+        machine: what the machine called its class before anybody corrected it; empty for a labelled image.
     """
 
     image: str
@@ -39,6 +42,7 @@ class Item(NamedTuple):
     unlike: bool
     row: int
     digest: str = ""
+    machine: str = ""
 
     @property
     def file(self) -> Path:
@@ -53,13 +57,16 @@ class Item(NamedTuple):
 
 def items_of(run: Run, *, all: bool = False) -> list[Item]:
     """The unlabelled images in the order of the input, or all images."""
-    records = run.images
+    records, said = run.images, _said(run)
     if not records:
         if all:
             raise InputError(f"The run in {run.path} does not list its labelled images; leave {option('all')} out.")
         return [
-            Item(p.image, "", p.image, p.name, _kind(p.name, p.known), p.cluster, p.probability, bool(unlike), -1)
-            for p, unlike in zip(run.predictions, run.unlike, strict=True)
+            Item(
+                *(p.image, "", p.image, p.name, _kind(p.name, p.known), p.cluster, p.probability, bool(unlike), -1),
+                machine=name,
+            )
+            for p, unlike, name in zip(run.predictions, run.unlike, said, strict=True)
         ]
     placed = {
         row: Item(
@@ -73,8 +80,9 @@ def items_of(run: Run, *, all: bool = False) -> list[Item]:
             bool(unlike),
             row,
             records[row].digest,
+            name,
         )
-        for row, p, unlike in zip(run.unlabelled.tolist(), run.predictions, run.unlike, strict=True)
+        for row, p, unlike, name in zip(run.unlabelled.tolist(), run.predictions, run.unlike, said, strict=True)
     }
     if not all:
         return list(placed.values())
@@ -84,6 +92,14 @@ def items_of(run: Run, *, all: bool = False) -> list[Item]:
         else Item(r.image, r.source, r.path or r.image, r.label, "known", None, None, False, row, r.digest)
         for row, r in enumerate(records)
     ]
+
+
+def _said(run: Run) -> list[str]:
+    """What the machine called the class of each unlabelled image."""
+    machine = run.machine
+    numbers = np.unique(machine.group).tolist()
+    names = {n: machine.known[-1 - n] if n < 0 else machine.names.get(n, usual_name(n, machine.known)) for n in numbers}
+    return [names[number] for number in machine.group.tolist()]
 
 
 def classes_of(run: Run, items: list[Item]) -> list[tuple[str, Kind]]:

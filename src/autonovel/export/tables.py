@@ -15,7 +15,7 @@ from autonovel.runs.files import RunFiles
 if TYPE_CHECKING:
     from autonovel.runs.folder import Run
 
-COLUMNS = (*Answer._fields, "source", "path")
+COLUMNS = (*Answer._fields, "source", "path", "machine")
 
 
 def write_csv(run: Run, to: Path, options: Options) -> Path:
@@ -41,7 +41,7 @@ def write_parquet(run: Run, to: Path, options: Options) -> Path:
 
     file = check_file(to, "parquet", "labels.parquet", options)
     text, yes_or_no = pyarrow.string(), pyarrow.bool_()
-    kinds = (text, pyarrow.int64(), text, pyarrow.float64(), yes_or_no, yes_or_no, text, text)
+    kinds = (text, pyarrow.int64(), text, pyarrow.float64(), yes_or_no, yes_or_no, text, text, text)
     columns = list(zip(*_rows(run, options), strict=True)) or [()] * len(COLUMNS)
     arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
     with RunFiles(file.parent).whole(file.name) as path:
@@ -62,4 +62,4 @@ def _plain(cell: Any) -> Any:
 
 
 def _row(i: Item) -> tuple[Any, ...]:
-    return i.image, i.cluster, i.name, i.probability, i.kind == "known", i.unlike, i.source, i.path
+    return i.image, i.cluster, i.name, i.probability, i.kind == "known", i.unlike, i.source, i.path, i.machine or None

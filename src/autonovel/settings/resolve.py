@@ -178,6 +178,12 @@ def resolve(asked: Asked, facts: Facts) -> Resolved:
     recipe = tidied(_with_larger_parts(recipe, recipe.smallest_part))
     check(recipe)
     notes += [f"{_listed(paths)} no effect: {why}" for paths, why in _idle(asked, recipe, facts) if paths]
+    if asked.preset != "paper" and asked.recipe in describe_recipes() and set(asked.values) <= {"pile", "method"}:
+        usual = resolve(asked.in_preset("paper"), facts).recipe
+        if replace(usual, preset=recipe.preset) == recipe:
+            notes.append(
+                f"{option('preset', asked.preset)} has no effect: these settings are the same in it as in paper"
+            )
     assert set(left_open(recipe)) <= {"mirror"}, f"still open: {list(left_open(recipe))}"
     return Resolved(recipe, tuple(notes), asked, facts)
 
@@ -228,6 +234,11 @@ def _idle(asked: Asked, recipe: Recipe, facts: Facts) -> Iterator[tuple[list[str
         yield given("estimate"), "the number of classes is given"
     if recipe.method in FIRST_STAGES and not facts.known_classes:
         yield given("supervised"), "nothing is labelled"
+    if not facts.known_classes:
+        yield (
+            [path for path in ("pile", "incremental") if asked.values.get(path) not in (None, "auto", False)],
+            "nothing is labelled",
+        )
     elif recipe.method == "scratch" and isinstance(joint, ContrastSettings):
         yield given("supervised"), f"{option('joint.objective', 'contrast')} learns the known classes itself"
     if "incremental" in asked.values and trains and not isinstance(joint, PairsSettings):
