@@ -178,6 +178,24 @@ def test_the_same_command_again_does_nothing_and_others_are_refused(large: tuple
             an.discover(*given, features=True, out=run.path, seed=2, verbose=False)
 
 
+def test_estimate_counts_in_the_samples_and_discover_goes_on_in_its_folder(
+    large: tuple[an.Run, np.ndarray, Path], tmp_path: Path
+) -> None:
+    run, _, folder = large
+    given = folder / "known", folder / "pile"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api_features, "LARGE", 500)
+        patch.setattr("autonovel.api.large.SAMPLE", 350)
+        whole = an.estimate(*given, features=True, out=tmp_path / "run", seed=1, verbose=False)
+        with pytest.raises(InputError, match="holds another run"):
+            an.discover(*given, features=True, out=tmp_path / "run", seed=2, verbose=False)
+        again = an.discover(*given, features=True, out=tmp_path / "run", seed=1, verbose=False, report=False)
+    assert whole.interval is not None
+    assert whole.interval[0] <= NEW + 1 <= whole.interval[1]
+    assert again.summary["n_new_estimated"] == whole.n_new == max(again.summary["sampled"]["numbers"])
+    assert again.labels.tolist() == run.labels.tolist()
+
+
 @pytest.mark.parametrize("most", [7, 40, 1000])
 def test_an_even_share_takes_as_many_of_each_class(most: int) -> None:
     import torch

@@ -17,7 +17,8 @@ from autonovel.answers.judge import Judge, Judged, read_judged
 from autonovel.answers.network import restore
 from autonovel.answers.sampled import scores_of
 from autonovel.api.discover import discover
-from autonovel.api.features import STAGE, discover_features
+from autonovel.api.features import discover_features
+from autonovel.api.large import STAGE
 from autonovel.api.run import Path_
 from autonovel.base.errors import InputError
 from autonovel.data.images import ImageSet, says_a_class

@@ -16,6 +16,7 @@ from torch import Tensor
 from autonovel.answers.census import Census, PileKind
 from autonovel.answers.judge import Answers, Judged
 from autonovel.answers.space import answer_in_space, check_enough
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import Space, group_means, unit
 from autonovel.maths.mixed import find_old
 from autonovel.maths.rare import rare_groups
@@ -25,8 +26,9 @@ SAMPLE = 20_000
 """Images of a large pile that are grouped; a class of one in a thousand has twenty of them, of which a middle can be told."""
 LABELLED = 20_000
 """Labelled images that teach, an even share of each class."""
-STRANGERS = 30_000
-"""Images that fit no class which are looked at once more."""
+LOOKED_AT = 200_000
+"""Images among which classes are looked for that the sample misses; a class of one in ten thousand has twenty of them."""
+MAX_NEW = 100
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,11 @@ class Learned:
 
     Attributes:
         judged: the answers for the sample, and the judge of everything else.
-        census: of the sample, with the number of new classes if that was counted.
-        usual: the similarity of a usual image to the middle of its class.
+        census: of the sample.
     """
 
     judged: Judged
     census: Census
-    usual: float
 
     @property
     def mixed(self) -> bool:
@@ -59,32 +59,38 @@ class Learned:
         return (judge.space.transform(points) @ judge.centres.T).amax(1)
 
 
-def learn(
-    known: Tensor,
-    labels: Tensor,
-    sample: Tensor,
-    n_new: int | None,
-    *,
-    kind: PileKind,
-    max_new: int = 100,
-    seed: int = 0,
-) -> Learned:
-    """What a `sample` (m, r) of the pile teaches, given labelled images (n, r), all in the principal axes of the pile."""
+def look(known: Tensor, labels: Tensor, sample: Tensor, n_new: int | None, *, kind: PileKind, seed: int = 0) -> Census:
+    """The census of a `sample` (m, r) of the pile, given labelled images (n, r), all in the principal axes of the pile.
+
+    New classes are counted unless their number `n_new` is given.
+    """
     width = sample.shape[1]
     old = find_old(known, labels, sample, seed=seed) if len(known) and kind != "new" else None
     whole = Space(torch.zeros(width), torch.eye(width))
     census = Census(whole, known, labels, sample, kind, old, torch.cat([known, sample]))
     check_enough(census, n_new)
-    if n_new is None:
-        census = census.counted(max_new, seed)
-        assert census.estimate is not None
-        n_new = census.estimate.n_new
-    judged = answer_in_space(census, n_new, seed=seed)
-    judge = judged.judge
-    assert judge.space is not None
-    points = judge.space.transform(sample)
-    own = (points * judge.centres[torch.from_numpy(judged.answers.place)]).sum(1)
-    return Learned(judged, census, float(own.median()))
+    return census if n_new is not None else census.counted(MAX_NEW, seed)
+
+
+def number_of(first: Census, second: Census) -> ClassEstimate | None:
+    """How many new classes two samples of a pile show, if they were counted.
+
+    The larger number counts, since classes of different sizes are counted too low; the interval holds those of both. Where only
+    one of them seems to hold images of known classes, they counted different things, and the first is believed.
+    """
+    ours, theirs = first.estimate, second.estimate
+    if ours is None or theirs is None or first.mixed != second.mixed:
+        return ours
+    assert ours.interval is not None
+    assert theirs.interval is not None
+    between = min(ours.interval[0], theirs.interval[0]), max(ours.interval[1], theirs.interval[1])
+    larger = max(ours, theirs, key=lambda estimate: estimate.n_new)
+    return replace(larger, interval=between, answers=ours.answers + theirs.answers)
+
+
+def learn(census: Census, n_new: int, *, seed: int = 0) -> Learned:
+    """What a sample of the pile teaches that is to have `n_new` new classes."""
+    return Learned(answer_in_space(census, n_new, seed=seed), census)
 
 
 def scores_of(judged: Judged, features: Tensor, n_known: int) -> Scores:
@@ -124,42 +130,24 @@ def agreement(first: Learned, second: Learned, points: Tensor) -> float:
     return float((both_old.sum() + table[rows, columns].sum()) / len(points))
 
 
-def with_rare(learned: Learned, strangers: Tensor, times: float) -> tuple[Learned, int]:
-    """The same with the classes that lie among `strangers` (n, r), images of the whole pile that fit no class; and how many.
-
-    In the sample each image stands for `times` as many as in the strangers.
-    """
-    judge = learned.judged.judge
+def with_rare(learned: Learned, rows: Tensor) -> tuple[Learned, int]:
+    """The same with the classes that `rows` (n, r) of the pile show and the sample did not; and how many these are."""
+    judge, n_known = learned.judged.judge, learned.census.n_known
     assert judge.space is not None
-    points = judge.space.transform(strangers)
-    middles = rare_groups(points, judge.centres, least=judge.least, usual=learned.usual)
-    if len(middles):
-        # what lies at the rim of a class would take images that fit it
-        sample = judge.space.transform(learned.census.pile)
-        nearest = (sample @ judge.centres.T).amax(1)
-        fitting = sample[nearest >= judge.least]
-        taken = (fitting @ middles.T > nearest[nearest >= judge.least][:, None]).sum(0) * times
-        middles = middles[taken <= (points @ middles.T >= judge.least).sum(0)]
-    if not len(middles):
+    points, classes = judge.space.transform(rows), judge.centres if learned.mixed else judge.centres[n_known:]
+    centres = rare_groups(points, classes)
+    if not len(centres):
         return learned, 0
     known = judge.strangers
     if known is not None:  # whose middles are in the axes themselves
-        nearest = (points @ middles.T).argmax(1)
-        near = (points * middles[nearest]).sum(1) >= judge.least
-        more = group_means(unit(strangers[near]), nearest[near], len(middles))
+        nearest = (points @ torch.cat([classes, centres]).T).argmax(1) - len(classes)
+        more = group_means(unit(rows[nearest >= 0]), nearest[nearest >= 0], len(centres))
         known = replace(known, centres=torch.cat([known.centres, more]))
-    judge = replace(judge, centres=torch.cat([judge.centres, middles]), strangers=known)
-    return replace(learned, judged=learned.judged._replace(judge=judge)), len(middles)
+    judge = replace(judge, centres=torch.cat([judge.centres, centres]), strangers=known)
+    return replace(learned, judged=learned.judged._replace(judge=judge)), len(centres)
 
 
-def facts_of(first: Learned, second: Learned, agree: float, rows: int, strangers: int, rare: int) -> dict[str, Any]:
+def facts_of(first: Learned, second: Learned, agree: float, rows: int, rare: int) -> dict[str, Any]:
     """How the pile was looked at, for the summary."""
     numbers = [c.census.estimate.n_new for c in (first, second) if c.census.estimate is not None]
-    return {
-        "rows": rows,
-        "labelled": len(first.census.known),
-        "agreement": agree,
-        "numbers": numbers,
-        "strangers": strangers,
-        "rare": rare,
-    }
+    return {"rows": rows, "labelled": len(first.census.known), "agreement": agree, "numbers": numbers, "rare": rare}

@@ -15,7 +15,6 @@ from autonovel.api.large import Large
 from autonovel.api.run import Path_, Run, load, open_run
 from autonovel.base.errors import InputError, listed, option
 from autonovel.data.images import ImageSet, Truth
-from autonovel.data.reading.embedded import Embedded, read_embedded
 from autonovel.data.reading.inputs import Input, open_input
 from autonovel.data.reading.problems import Problem
 from autonovel.discovery.arguments import check_arguments
@@ -205,8 +204,7 @@ def estimate(
     if engine is not None:
         labelled, unlabelled = describe_both(labelled, unlabelled, out, asked, engine, address, device, shown)
     if features or engine is not None:
-        given = labelled if isinstance(labelled, Embedded) else read_embedded(labelled, unlabelled)
-        number = estimate_features(Run(out), given, asked.get().pile, seed, shown)
+        number = estimate_features(Run(out), features_of(labelled, unlabelled), asked.get().pile, seed, shown)
         draw_number(Run(out))
         return number
     job = _job(given_of(labelled, unlabelled), asked, None, seed, Mode.of(device, world), cache, shown)

@@ -22,7 +22,16 @@ from autonovel.answers.network import restore
 from autonovel.answers.sampled import scores_of
 from autonovel.answers.space import answer_from_features
 from autonovel.answers.table import AnswerTable, nowhere, writer_to
-from autonovel.api.large import LARGE, Large, axes_of, discover_large, placed_in
+from autonovel.api.large import (
+    LARGE,
+    STAGE,
+    Large,
+    axes_of,
+    discover_large,
+    estimate_large,
+    placed_in,
+    summary_of,
+)
 from autonovel.base.errors import InputError
 from autonovel.data.reading.described import Described, is_described
 from autonovel.data.reading.embedded import Embedded, read_embedded
@@ -34,8 +43,6 @@ from autonovel.models.backbones import digest
 from autonovel.models.net import Net, Scores
 from autonovel.runs.folder import Folder, versions
 from autonovel.runs.summary import holds_known
-
-STAGE = "features"
 
 
 def features_of(labelled: Any, unlabelled: Any = None) -> Embedded | Large:
@@ -55,8 +62,7 @@ def discover_features(
     """Group features, and write what a run leaves."""
     kind: PileKind = "auto" if pile is None else pile  # type: ignore[assignment]  # another word is refused with a sentence
     if isinstance(given, Large):
-        asked = {"recipe": {"name": "features", "method": "features", "pile": kind}, "n_new": n_new, "seed": seed}
-        with run.claim({"run": asked | {"data": given.about}, "versions": versions()}):
+        with run.claim({"run": _about_large(given, n_new, kind, seed), "versions": versions()}):
             if run.finished:
                 reporter.message(finished_already(run))
             else:
@@ -90,21 +96,9 @@ def discover_features(
         write_judged(run, STAGE, judged)
         judged.judge.write(run)
         run.write_features("features-labelled.npy", known.numpy())
-        sizes = np.bincount(judged.answers.place, minlength=judged.answers.joint.shape[1]).tolist()
-        summary = {
-            "n_known": names.n_known,
-            "images": {"labelled": len(known), "unlabelled": len(free)},
-            "cluster_sizes": sizes[names.n_known :],
-            "known_sizes": sizes[: names.n_known],
-            "unlike": int(judged.answers.unlike.sum()),
-            "device": "cpu",
-            "seed": seed,
-            "method": "features",
-            "recipe": "features",
-            "preset": "paper",
-            "answering_stage": STAGE,
-            "how_sure": judged.facts,
-        }
+        sizes = np.bincount(judged.answers.place, minlength=judged.answers.joint.shape[1])
+        images = len(known), len(free)
+        summary = summary_of(names.n_known, images, sizes, int(judged.answers.unlike.sum()), seed, judged.facts)
         spent = time.perf_counter() - started
         summary |= number_found(number, estimate) | {"seconds": {STAGE: spent, "total": spent}}
         write_outcome(run, names, free, judged.answers, summary, pictures=False)
@@ -121,18 +115,30 @@ def _about(given: Embedded, n_new: int | None, pile: str | None, seed: int) -> d
     return {"recipe": recipe, "n_new": n_new, "seed": seed, "data": data | {"fingerprint": digest, "features": True}}
 
 
+def _about_large(given: Large, n_new: int | None, kind: PileKind, seed: int) -> dict[str, Any]:
+    recipe = {"name": "features", "method": "features", "pile": kind}
+    return {"recipe": recipe, "n_new": n_new, "seed": seed, "data": given.about}
+
+
 def is_of_features(run: Folder) -> bool:
     """Whether a run was made from features, without images."""
     return bool(run.config["run"]["data"].get("features"))
 
 
-def estimate_features(run: Folder, given: Embedded, pile: str | None, seed: int, reporter: Reporter) -> ClassEstimate:
+def estimate_features(
+    run: Folder, given: Embedded | Large, pile: str | None, seed: int, reporter: Reporter
+) -> ClassEstimate:
     """How many new classes there are in features; discover goes on in the same folder."""
+    kind: PileKind = "auto" if pile is None else pile  # type: ignore[assignment]
+    if isinstance(given, Large):
+        with run.claim({"run": _about_large(given, None, kind, seed), "versions": versions()}):
+            if not run.has("estimate.json"):
+                estimate_large(run, given, kind, seed, reporter)
+            return read_estimate(run)[0]
     with run.claim({"run": _about(given, None, pile, seed), "versions": versions()}):
         if not run.has("estimate.json"):
             started = time.perf_counter()
             rows, names = torch.from_numpy(given.features), given.names
-            kind: PileKind = "auto" if pile is None else pile  # type: ignore[assignment]
             labels = torch.from_numpy(names.labels[names.is_labelled])
             census = take_census(rows[names.is_labelled], labels, rows[~names.is_labelled], kind=kind, seed=seed)
             estimate = census.counted(100, seed).estimate

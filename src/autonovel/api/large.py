@@ -1,7 +1,7 @@
 """Discovery on a pile that does not fit into memory: its features are read part by part, three times.
 
-The first time for the sums that give the principal axes and for two samples; the second to put every row into those axes and to
-gather what fits no class; the third, of the axes alone, for the answers.
+The first time for the sums that give the principal axes and for two samples; the second to put every row into those axes; the
+third, of the axes alone, for classes that the samples miss and for the answers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +18,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from autonovel.answers.census import PileKind
+from autonovel.answers.census import Census, PileKind
 from autonovel.answers.judge import write_judged
 from autonovel.answers.sampled import (
     LABELLED,
+    LOOKED_AT,
     SAMPLE,
-    STRANGERS,
     Learned,
     agreement,
     even_share,
     facts_of,
     learn,
+    look,
+    number_of,
     with_rare,
 )
 from autonovel.base.errors import InputError
@@ -36,6 +39,7 @@ from autonovel.data.reading.embedded import Embedded, read_embedded
 from autonovel.discovery.finish import number_found, plain, write_estimate
 from autonovel.discovery.next_round import what_was_taken
 from autonovel.machine.progress import Reporter
+from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import Space, Sums, unit
 from autonovel.runs import parts as run_parts
 from autonovel.runs.answers import Answer, ImageRecord
@@ -187,9 +191,19 @@ def known_of(given: Described | Embedded | None, width: int) -> Known:
     return Known(np.concatenate(features), labels.astype(np.int64), tuple(classes.tolist()), listed)
 
 
-def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, seed: int, reporter: Reporter) -> None:
-    """Look at a pile in samples, answer for all of it, and write what a run leaves."""
-    started, (known, pile, taken, before) = time.perf_counter(), given
+class _Looked(NamedTuple):
+    """What two samples of a pile show: the rows to sort, the axes of all of them, both samples in these, and the number."""
+
+    rows: npt.NDArray[np.int64]
+    axes: Space
+    samples: Tensor
+    first: Census
+    second: Census
+    estimate: ClassEstimate | None
+
+
+def _looked(given: Large, n_new: int | None, kind: PileKind, seed: int, reporter: Reporter) -> _Looked:
+    known, pile, taken, _ = given
     rows = np.arange(pile.n_rows) if taken is None else np.flatnonzero(taken == -1)
     if len(rows) < 2:
         raise InputError(f"There are {len(rows)} images to sort; give more.")
@@ -202,23 +216,41 @@ def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, se
     taught = even_share(torch.from_numpy(known.labels), LABELLED, seed)
     old, labels = _placed(axes, known.features[taught.numpy()]), torch.from_numpy(known.labels)[taught]
     reporter.message(f"learning from two samples of {half:,} images")
-    first = learn(old, labels, free[:half], n_new, kind=kind, seed=seed)
-    second = learn(old, labels, free[half:], n_new, kind=kind, seed=seed + 1)
+    first = look(old, labels, free[:half], n_new, kind=kind, seed=seed)
+    second = look(old, labels, free[half:], n_new, kind=kind, seed=seed + 1)
+    return _Looked(rows, axes, free, first, second, number_of(first, second))
+
+
+def estimate_large(run: Run, given: Large, kind: PileKind, seed: int, reporter: Reporter) -> None:
+    """Count the new classes in two samples of a pile."""
+    started = time.perf_counter()
+    estimate = _looked(given, None, kind, seed, reporter).estimate
+    assert estimate is not None
+    write_estimate(run, estimate, time.perf_counter() - started)
+
+
+def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, seed: int, reporter: Reporter) -> None:
+    """Look at a pile in samples, answer for all of it, and write what a run leaves."""
+    started, (known, pile, _, before) = time.perf_counter(), given
+    rows, axes, free, *both, estimate = _looked(given, n_new, kind, seed, reporter)
+    number = n_new if estimate is None else estimate.n_new
+    assert number is not None
+    first, second = (learn(census, number, seed=seed + place) for place, census in enumerate(both))
     agree = agreement(first, second, free)
-    least = first.judged.judge.least
     with run.whole("features.npy") as path:
-        strangers = _gathered(path, pile, axes, first, rows, least, seed, reporter)
+        _place_all(path, pile, axes, rows, reporter)
     run.write_array("features-labelled.npy", _placed(axes, known.features).numpy().astype(np.float16))
-    learned, rare = with_rare(
-        first, strangers.points, len(rows) / half * len(strangers.points) / max(strangers.total, 1)
-    )
-    facts = facts_of(first, second, agree, half, strangers.total, rare if n_new is None else 0)
+    some = np.random.default_rng(seed).choice(len(rows), min(len(rows), LOOKED_AT), replace=False)
+    places = np.load(run.file("features.npy"), mmap_mode="r")[np.sort(some)]
+    learned, rare = with_rare(first, torch.from_numpy(places.astype(np.float32)))
+    facts = facts_of(first, second, agree, len(free) // 2, rare if n_new is None else 0)
     if n_new is None:
         first = learned
     elif rare:
+        several = f"{rare} groups lie" if rare > 1 else "1 group lies"
         reporter.message(
-            f"{strangers.total:,} images fit none of the {n_new} classes, and {rare} groups lie close together among them; "
-            "leave the number out to have these as classes too."
+            f"{several} apart from the {n_new} classes; leave the number out to have {'them' if rare > 1 else 'it'} as "
+            f"{'classes' if rare > 1 else 'a class'} too."
         )
     notes = how_sampled(len(known.names), facts, len(rows))
     for note in (*first.judged.notes, *notes):
@@ -230,7 +262,6 @@ def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, se
     write_judged(run, STAGE, judged)
     judged.judge.write(run)
     sizes, unlike = _write_answers(run, pile, known, first, rows, reporter)
-    estimate = first.census.estimate
     if estimate is not None:
         write_estimate(run, estimate, 0.0)
     run.write_images(known.records)
@@ -238,9 +269,19 @@ def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, se
         run.write_json("names.json", {})
     n_known = len(known.names)
     spent = time.perf_counter() - started
-    summary: dict[str, Any] = {
+    summary = summary_of(n_known, (len(known.labels), len(rows)), sizes, unlike, seed, judged.facts)
+    summary |= {"sampled": facts, "seconds": {STAGE: spent, "total": spent}}
+    summary |= number_found(len(judged.judge.centres) - n_known, estimate)
+    run.write_last("summary.json", plain(summary))
+
+
+def summary_of(
+    n_known: int, images: tuple[int, int], sizes: npt.NDArray[np.int64], unlike: int, seed: int, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """What the summary of a run on features says, of so many labelled and unlabelled images in classes of these sizes."""
+    return {
         "n_known": n_known,
-        "images": {"labelled": len(known.labels), "unlabelled": len(rows)},
+        "images": dict(zip(("labelled", "unlabelled"), images, strict=True)),
         "cluster_sizes": sizes[n_known:].tolist(),
         "known_sizes": sizes[:n_known].tolist(),
         "unlike": unlike,
@@ -250,12 +291,8 @@ def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, se
         "recipe": "features",
         "preset": "paper",
         "answering_stage": STAGE,
-        "how_sure": judged.facts,
-        "sampled": facts,
-        "seconds": {STAGE: spent, "total": spent},
+        "how_sure": facts,
     }
-    summary |= number_found(len(judged.judge.centres) - n_known, estimate)
-    run.write_last("summary.json", plain(summary))
 
 
 def _placed(axes: Space, features: Floats) -> Tensor:
@@ -281,49 +318,17 @@ def _summed(
     return sums, sample
 
 
-class _Gathered(NamedTuple):
-    """Images that fit no class: some of them in the axes, and of how many."""
-
-    points: Tensor
-    total: int
-
-
-def _gathered(
-    path: Any,
-    pile: Described | Kept,
-    axes: Space,
-    learned: Learned,
-    rows: npt.NDArray[np.int64],
-    least: float,
-    seed: int,
-    reporter: Reporter,
-) -> _Gathered:
-    """Write every row in the axes to a file; those that fit no class, evenly taken where they are very many."""
-    tell, chance = reporter.counter("placing images in the axes"), np.random.default_rng(seed)
+def _place_all(
+    path: Path, pile: Described | Kept, axes: Space, rows: npt.NDArray[np.int64], reporter: Reporter
+) -> None:
+    """Write every row in the axes to a file."""
+    tell, written = reporter.counter("placing images in the axes"), 0
     places = np.lib.format.open_memmap(path, "w+", np.float16, (len(rows), axes.matrix.shape[1]))
-    gathered, luck, count, written = [places[:0].astype(np.float32)], [np.zeros(0)], 0, 0
     for part, features in _kept_rows(pile, rows):
-        points = _placed(axes, features)
-        places[written : written + len(points)] = points.numpy()
-        far = points[learned.similar(points) < least].numpy()
-        count += len(far)
-        gathered.append(far)
-        luck.append(chance.random(len(far)))
-        if sum(map(len, luck)) > 4 * STRANGERS:
-            gathered, luck = _luckiest(gathered, luck)
+        places[written : written + len(part)] = _placed(axes, features).numpy()
         written += len(part)
         tell(written, len(rows))
     places.flush()
-    [points], _ = _luckiest(gathered, luck)
-    return _Gathered(torch.from_numpy(points), count)
-
-
-def _luckiest(gathered: list[Any], luck: list[Any]) -> tuple[list[Any], list[Any]]:
-    points, drawn = np.concatenate(gathered), np.concatenate(luck)
-    if len(points) <= STRANGERS:
-        return [points], [drawn]
-    kept = np.argpartition(drawn, STRANGERS)[:STRANGERS]
-    return [points[kept]], [drawn[kept]]
 
 
 def _kept_rows(

@@ -43,12 +43,9 @@ def how_sampled(n_known: int, facts: dict[str, Any], images: int) -> list[str]:
     )
     numbers = facts["numbers"]
     if len(set(numbers)) > 1:
-        said += f", and counts {numbers[1]} {kind_found(n_known)} in place of {numbers[0]}"
+        said += f", and they count {numbers[0]} and {numbers[1]} {kind_found(n_known)}"
     sentences = [said + "."]
     if facts["rare"]:
         several = "1 class" if facts["rare"] == 1 else f"{facts['rare']} classes"
-        lie = "lies" if facts["rare"] == 1 else "lie"
-        sentences.append(
-            f"Among {facts['strangers']:,} images that fit none of these {lie} {several} too rare for a sample."
-        )
+        sentences.append(f"A look at more images found {several} that the sample misses.")
     return sentences

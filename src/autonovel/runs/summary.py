@@ -89,7 +89,7 @@ _SOMETIMES: dict[str, Check] = {
     "kmeans": _by_name(_number),
     "how_sure": lambda value: isinstance(value, dict),
     "test": _by_name(_by_name(_or_null(_number))),
-    "sampled": _with(rows=_count, agreement=_number, numbers=_list(_count), strangers=_count, rare=_count),
+    "sampled": _with(rows=_count, agreement=_number, numbers=_list(_count), rare=_count),
     "continued_from": _or_null(_with(run=_text, taken=_text)),
 }
 """The entries that someone reads; any others are left alone."""
