@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autonovel.api.run import Run
+from autonovel.api.run import Run, load
+from autonovel.report.server import Site
 from tests.report.browser import PHONE, OpenTab, axe, needs_chromium, shoot
+from tests.runs.made import make_run
 
 pytestmark = needs_chromium
 
@@ -57,6 +60,37 @@ def test_the_report(browser: Any, run: Run, look: str) -> None:
     page.goto(run.report().resolve().as_uri())
     shoot(page, f"{look}-report")
     assert faults(page) == []
+    context.close()
+
+
+LONG = ("Black_throated_Blue_Warbler", "Rose_breasted_Grosbeak")
+
+
+@pytest.mark.parametrize("look", ["light", "phone"])
+def test_long_names_find_room(browser: Any, tmp_path: Path, look: str) -> None:
+    run = load(make_run(tmp_path / "birds", [0] * 9 + [1] * 7 + [2] * 5 + [-1] * 6 + [-2] * 4, known=LONG).path)
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **LOOKS[look]})
+    page = context.new_page()
+    page.goto(run.report().resolve().as_uri())
+    shoot(page, f"{look}-long-report")
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    heads = page.locator(".sizes thead th")
+    assert heads.nth(1).evaluate("e => e.offsetHeight") <= heads.nth(3).evaluate("e => e.offsetHeight")
+    with Site(run) as site:
+        page.goto(site.url)
+        page.wait_for_selector(".card")
+        shoot(page, f"{look}-long-page")
+        assert (
+            page.locator("h1").inner_text()
+            == "21 of the 31 images are new, in 3 classes; 10 belong to classes you know"
+        )
+        cut = "e => e.scrollWidth > e.clientWidth + 1"
+        names = page.locator(".card .name")
+        whole = [name.inner_text() for name in names.all() if not name.evaluate(cut)]
+        assert {"new 0", "new 1", "new 2"} <= set(whole)
+        # what is left of a known class is as wide as its card lets it be
+        known = page.locator(".card", has_text=LONG[1]).first
+        assert known.locator(".name").evaluate("e => e.offsetWidth") > 0.4 * known.evaluate("e => e.offsetWidth")
     context.close()
 
 

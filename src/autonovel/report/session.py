@@ -43,6 +43,7 @@ class _Snapshot:
     clusters: list[Shown]
     group: npt.NDArray[np.int32]
     likely: dict[int, list[Likely]]
+    headline: str
 
 
 class Session:
@@ -106,7 +107,7 @@ class Session:
                 parts = self.run.parts is not None
                 likely = {} if parts else likely_names(self.run, {c.number: c.rows for c in clusters if c.number >= 0})
                 group = self.run.state.group.astype(np.int32, copy=False)
-                self._seen = _Snapshot(edits, clusters, group, likely)
+                self._seen = _Snapshot(edits, clusters, group, likely, self.run.headline)
             return self._seen
 
     def state(self) -> dict[str, Any]:
@@ -122,6 +123,7 @@ class Session:
                 "redo": bool(undone),
                 "images": self.count,
                 "known": list(self.run.state.known),
+                "headline": seen.headline,
                 "kind": [self.run.kind_found(1), self.run.kind_found(2)],
                 "estimated": self.run.summary.get("n_new_estimated"),
                 "interval": self.run.summary.get("n_new_interval"),

@@ -37,7 +37,8 @@ export function overview(place, go) {
   function draw() {
     const { clusters, images, kind } = store.run;
     const found = clusters.filter((one) => one.kind === "new");
-    heading.textContent = `${count(found.length, ...kind)} in ${count(images, "image")}`;
+    const mixed = clusters.some((one) => one.kind === "known");
+    heading.textContent = mixed ? store.run.headline : `${count(found.length, ...kind)} in ${count(images, "image")}`;
     change.textContent = `Change number of ${kind[1]}…`;
     const named = found.filter((one) => one.named).length;
     facts.textContent = named === 0 ? "Open a cluster to look at its images, and name it when you know what they show." : `${named} of ${found.length} named.`;
@@ -74,6 +75,8 @@ export function overview(place, go) {
     );
   }
 
+  const offered = (one) => `${one.likely[0][0]}? ${one.likely[0][1].toFixed(1)}`;
+
   function card(one) {
     const kind = { known: "known class", "not a class": "not a class" }[one.kind];
     const dot = h("span", { class: "dot", "aria-hidden": "true" });
@@ -91,7 +94,7 @@ export function overview(place, go) {
           tabindex: one.number === active ? "0" : "-1",
         },
         h("div", { class: "collage" }, store.run.sheets ? one.typical.map((row) => thumb(row)) : null),
-        h("div", { class: "card-title" }, dot, h("span", { class: one.named ? "name" : "name unnamed", title: one.name }, one.name), kind ? h("span", { class: "badge" }, kind) : null, one.named || !one.likely.length ? null : h("span", { class: "likely" }, `${one.likely[0][0]}? ${one.likely[0][1].toFixed(1)}`)),
+        h("div", { class: "card-title" }, dot, h("span", { class: one.named ? "name" : "name unnamed", title: one.name }, one.name), kind ? h("span", { class: "badge" }, kind) : null, one.named || !one.likely.length ? null : h("span", { class: "likely", title: offered(one) }, offered(one))),
         h("div", { class: "card-facts" }, count(one.size, "image"), bar, `${percent(one.confidence)} sure`),
       ),
       one.number < 0 ? null : h("input", { type: "checkbox", class: "card-select", tabindex: "-1", "aria-label": `Select ${one.name}`, onclick: () => selectCluster(one.number) }),
