@@ -234,10 +234,11 @@ for stage, epochs in (("supervised", 2), ("joint", 4)):
 """
 
 
-def test_one_bar_over_all_stages_on_a_terminal() -> None:
+def on_a_terminal(program: str) -> str:
+    """What a program writes to the terminal that is its stderr."""
     outside, inside = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen([sys.executable, "-c", ON_A_TERMINAL], stderr=inside, env=environment) as process:
+    with subprocess.Popen([sys.executable, "-c", program], stderr=inside, env=environment) as process:
         os.close(inside)
         shown = b""
         while True:
@@ -250,11 +251,34 @@ def test_one_bar_over_all_stages_on_a_terminal() -> None:
             shown += part
     os.close(outside)
     assert process.returncode == 0
-    text = shown.decode()
+    return shown.decode()
+
+
+def test_one_bar_over_all_stages_on_a_terminal() -> None:
+    text = on_a_terminal(ON_A_TERMINAL)
     assert "training takes about 3 minutes on this machine" in text
     for part in ("supervised 1/2", "joint 4/4", "about 2:30 left", "0:00 left", "new 2.0000"):
         assert part in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
+
+
+WORKING = """
+import time
+from autonovel.machine.progress import make_reporter
+reporter = make_reporter()
+with reporter.working("counting classes"):
+    time.sleep(0.2)
+    reporter.message("a sentence")
+"""
+
+
+def test_what_has_no_steps_is_shown_while_it_goes_on_and_nothing_stays_of_it() -> None:
+    text = on_a_terminal(WORKING)
+    assert "counting classes" in text
+    assert "0/0" not in text
+    assert "\x1b[2K" in text.rpartition("counting classes")[2]  # the line is wiped
+    said = subprocess.run([sys.executable, "-c", WORKING], capture_output=True, text=True)
+    assert said.stderr == "a sentence\n"
 
 
 def test_who_talks(monkeypatch: pytest.MonkeyPatch) -> None:

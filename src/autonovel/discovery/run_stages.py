@@ -167,7 +167,7 @@ class _Stages:
         """What the pile is in the features of this network, asked once until it learns on."""
         if self.census is None:
             known, pile = self._known(net).to(self.mode.device), self._pile(net).to(self.mode.device)
-            with not_captured(self.mode.device):
+            with not_captured(self.mode.device), self.reporter.working("comparing images"):
                 self.census = take_census(known, self.labels, pile, kind=self.recipe.pile, seed=self.job.seed)
         return self.census
 
@@ -197,8 +197,9 @@ class _Stages:
         return said
 
     def _scores(self, net: Net | Consensus, index: npt.NDArray[np.int64]) -> Scores:
-        tell = self.reporter.counter("looking at the images")
-        return answer_together(net, self.images, self.mode, index, self.job.cache, tell)
+        what = "looking at the images"
+        with self.reporter.working(what):
+            return answer_together(net, self.images, self.mode, index, self.job.cache, self.reporter.counter(what))
 
     def _planned(self, until: str | None, recipe: Recipe) -> list[tuple[str, int]]:
         """The stages that a recipe trains, with their epochs, including those that the folder has already."""
@@ -361,7 +362,8 @@ class _Stages:
                 census, given = self._take_census(net), self.job.n_new is not None
                 if given and len(self.unlabelled) <= CHECKED:
                     census = census.counted(self.recipe.estimate.max_new, self.job.seed)
-                self.judged = space.answer_in_space(census, n_new, trained=not net.identity, seed=self.job.seed)
+                with self.reporter.working("grouping images"):
+                    self.judged = space.answer_in_space(census, n_new, trained=not net.identity, seed=self.job.seed)
                 space.fill_heads(net, self.judged)
             else:
                 kmeans.fill_heads(net, self._known(net), self.labels, self._pile(net), n_new, self.job.seed)
@@ -398,12 +400,12 @@ class _Stages:
         started = time.perf_counter()
         if self.recipe.estimate.method == "judges" and len(probes.index) == len(self.labelled):
             census = self._take_census(source)  # which holds for the answers too, unless the network learns on
-            with not_captured(self.mode.device):
+            with not_captured(self.mode.device), self.reporter.working("counting classes"):
                 counted = census.counted(self.recipe.estimate.max_new, self.job.seed).estimate
         else:
             index = np.concatenate([probes.index, self.unlabelled])
             features = self._scores(source, index).features
-            with not_captured(self.mode.device):
+            with not_captured(self.mode.device), self.reporter.working("counting classes"):
                 counted = estimate_from(features, probes, self.data, self.recipe.estimate, self.job.seed, self.mode)
         assert counted is not None
         # several processes must agree, although a GPU may round a close decision either way

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from typing import Any, TextIO
 
@@ -46,6 +47,11 @@ class Reporter:
                 self.message(f"{what}: {done:,} of {total:,}{soon}")
 
         return tell
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Something is done whose end cannot be foreseen."""
+        yield
 
     def plan(self, stages: Stages, shorter: tuple[str, Stages] | None = None) -> None:
         """All stages to come, in order, with the epochs of each; called before the first begins.
@@ -294,10 +300,11 @@ class Bars(_Moving):
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         super().__init__()
         columns = [
+            SpinnerColumn(),
             TextColumn("{task.description:<18}"),
             BarColumn(),
             TimeElapsedColumn(),
@@ -316,6 +323,15 @@ class Bars(_Moving):
         self._progress.update(self._task, description=text, completed=share, left=left, losses=losses)
         self._progress.start_task(self._task)
         self._progress.start()
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show what is done, and that it goes on."""
+        self.draw(what, self._share, "", "")
+        try:
+            yield
+        finally:
+            self.finish()
 
     def finish(self) -> None:
         """Take the bar away."""
