@@ -28,7 +28,7 @@ from autonovel.report.guard import Guard
 from autonovel.report.server import Site, make_app
 from autonovel.report.session import Session
 from autonovel.runs.folder import load
-from tests.faults.fuzz import once, once_in_cache
+from tests.faults.fuzz import damaged
 from tests.faults.harness import ERRORS, Harness
 from tests.faults.world import CASES, draw
 from tests.report.client import Client
@@ -111,7 +111,7 @@ def _every_write(harness: Harness, count: int, seed: int, tally: Tally) -> None:
 def _files(harness: Harness, count: int, seed: int, tally: Tally) -> None:
     for number in range(count):
         chance = random.Random(f"{seed} {number}")
-        verdict = once_in_cache(harness, chance) if number % 8 == 0 else once(harness, chance, forged=number % 2 == 1)
+        verdict = damaged(harness, chance, number)
         odd = verdict.what not in ("right", "sentence")
         tally.add(f"files {verdict.kind}", verdict.what, f"{verdict.what}: {verdict.detail}" if odd else "")
 

@@ -36,8 +36,13 @@ MADE = {
     "export csv": ("labels.csv",),
     "export folders": ("sorted",),
     "export safetensors": ("model",),
+    "next round": ("new",),
+    "features": ("new",),
 }
 """What these leave behind that must be right when they say that all went well."""
+
+FEATURES = {"features": ("discover", "--features", "described known", "described", "--out", "new", "--n-new", "2")}
+"""The same of a folder of features."""
 
 DRAWN = ("report.html", "clusters.png")
 """Files that nobody reads back."""
@@ -170,6 +175,13 @@ BY_KIND: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }  # fmt: skip
 
 
+def damaged(harness: Harness, chance: random.Random, number: int) -> Verdict:
+    """Of every eight files one is of the cache, one of a folder of features, and of runs half are forged."""
+    if number % 8 in (0, 4):
+        return (once_in_cache if number % 8 == 0 else once_in_features)(harness, chance)
+    return once(harness, chance, forged=number % 2 == 1)
+
+
 def once(harness: Harness, chance: random.Random, *, forged: bool) -> Verdict:
     """Damage one file of a run and have one command read it.
 
@@ -188,9 +200,23 @@ def once(harness: Harness, chance: random.Random, *, forged: bool) -> Verdict:
         (run / "checksums.sha256").unlink()
         (run / "edits.json").unlink(missing_ok=True)
     file = chance.choice([path for path in files if path.exists() and path.name not in DRAWN])
+    return _read_damaged(harness, folder, file, reader, None if forged else wanted[1], chance)
+
+
+def once_in_features(harness: Harness, chance: random.Random) -> Verdict:
+    """Damage one file of a folder of features and have it read: never another answer."""
+    wanted = harness.remembered("features", lambda: _told(harness, harness.fresh(), "features"))
+    folder = harness.fresh()
+    files = sorted(file for name in ("described", "described known") for file in (folder / name).iterdir())
+    return _read_damaged(harness, folder, chance.choice(files), "features", wanted[1], chance)
+
+
+def _read_damaged(
+    harness: Harness, folder: Path, file: Path, reader: str, wanted: Any, chance: random.Random
+) -> Verdict:
+    """What comes of a file that is damaged and read; it must not be other than ``wanted``, unless that is None."""
     kind = file.suffix or file.name
-    odd = chance.random() < 0.04
-    if odd:
+    if chance.random() < 0.04:
         file.unlink()
         how, make = chance.choice(
             (
@@ -214,7 +240,7 @@ def once(harness: Harness, chance: random.Random, *, forged: bool) -> Verdict:
         return Verdict(kind, "traceback", f"{detail}: {done.status} {done.said[-600:]}")
     if done.status != 0:
         return Verdict(kind, "sentence" if _says(done) else "no sentence", f"{detail}: {done.said[-300:]}")
-    if not forged and found != wanted[1]:
+    if wanted is not None and found != wanted:
         return Verdict(kind, "silent wrong", f"{detail}: {done.said[-300:]}")
     return Verdict(kind, "right", detail)
 
@@ -247,7 +273,7 @@ def _edited(run: Path, named: Path) -> None:
 
 
 def _told(harness: Harness, folder: Path, reader: str) -> tuple[Outcome, Any]:
-    done = harness.zygote.run(list(READERS[reader]), folder)
+    done = harness.zygote.run(list((READERS | FEATURES)[reader]), folder)
     from tests.faults.world import Case
 
     found = results(folder, Case((), MADE.get(reader, ())))

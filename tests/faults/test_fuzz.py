@@ -5,15 +5,14 @@ import random
 
 import pytest
 
-from tests.faults.fuzz import Verdict, once, once_in_cache
+from tests.faults.fuzz import Verdict, damaged
 from tests.faults.harness import Harness
 
 MANY = int(os.environ.get("AUTONOVEL_FUZZ", "250"))
 
 
 def verdict(harness: Harness, seed: int) -> Verdict:
-    chance = random.Random(seed)
-    return once_in_cache(harness, chance) if seed % 8 == 0 else once(harness, chance, forged=seed % 2 == 1)
+    return damaged(harness, random.Random(seed), seed)
 
 
 def test_some_damaged_files(harness: Harness) -> None:

@@ -271,6 +271,8 @@ def make_world(folder: Path, zygote: Callable[..., Outcome]) -> Path:
         assert done.status == 0, done
 
     call("discover", "known", "pile", "--out", "run", "--n-new", "2", *TINY)
+    call("describe", "pile", "--out", "described", *NETWORK)
+    call("describe", "known", "--labelled", "--out", "described known", *NETWORK)
     shutil.copytree(folder / "run", folder / "named")
     call("name", "named", "0", "heron")
     call("name", "named", "1", "stork")

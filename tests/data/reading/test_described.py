@@ -107,3 +107,29 @@ def test_folders_are_read_as_features_and_two_must_be_of_one_network(tmp_path: P
     finish(tmp_path / "pile", replace(MADE, size=32), [])
     with pytest.raises(InputError, match="small at 64 pixels.* small at 32 pixels.*describe both with the same"):
         read_embedded(known.folder, pile.folder)
+
+
+def test_rows_that_rotted_before_the_index_was_written_again_are_not_taken(tmp_path: Path) -> None:
+    whole = written(tmp_path, rows_of(200, 0))
+    features = next(whole.parts()).features.tobytes()
+    file = tmp_path / whole.shards[0].file
+    content = file.read_bytes()
+    at = content.index(features[100:200])
+    file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    part = read_part(tmp_path, 0, MADE)
+    assert part is not None
+    with pytest.raises(InputError, match=r"part-00000.parquet is damaged .*run describe again"):
+        list(finish(tmp_path, MADE, [part]).parts())
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("rows", "3"), ("file", "../x.parquet"), ("source", None), ("width", [5]), ("width", -1), ("network", 0)],
+)
+def test_an_index_with_what_describe_never_writes_is_refused(tmp_path: Path, part: str, value: object) -> None:
+    written(tmp_path, rows_of(3, 0))
+    index = json.loads((tmp_path / "features.json").read_text())
+    (index["made"] if part in index["made"] else index["shards"][0])[part] = value
+    (tmp_path / "features.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=r"features.json is damaged"):
+        Described(tmp_path)

@@ -159,11 +159,13 @@ class Described:
                     raise self._damaged(shard.file, "it is no file")
                 if _digest(path) != shard.digest:
                     raise self._damaged(shard.file, "it is not as it was written")
-                with parquet.ParquetFile(path) as file:
+                with parquet.ParquetFile(path, page_checksum_verification=True) as file:
                     for batch in file.iter_batches(AT_ONCE):
                         rows = _rows(batch, self.width)
                         n += len(rows)
                         yield rows
+            except InputError:
+                raise
             except (ArrowException, OSError, KeyError, TypeError, ValueError) as error:
                 raise self._damaged(shard.file, error) from None
             if n != shard.rows:
@@ -220,6 +222,7 @@ def as_file(made: Made, source: str, stamp: str, rows: Rows, problems: Sequence[
         row_group_size=AT_ONCE,
         use_dictionary=["source", "label"],
         compression=dict.fromkeys(_TEXTS, "zstd"),
+        write_page_checksum=True,  # whoever writes the index again does not read the rows
     )
     return content.getvalue()
 
