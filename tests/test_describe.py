@@ -1,6 +1,7 @@
 """Describe: any source, shard by shard; what is there is not made again, and discover and predict take it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,3 +71,17 @@ def test_any_source_gives_the_same_features_and_only_what_is_missing_is_made(
         describe(sources[0], out=found[0].folder, **{**NETWORK, "size": 64})
     with pytest.raises(InputError, match="random weights; name a pre-trained network"):
         describe(sources[0], out=tmp_path / "x", backbone="resnet18", verbose=False)
+
+
+def test_features_that_do_not_fit_on_the_disk_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    for i in range(4):
+        (tmp_path / "folder" / f"{i}.png").write_bytes(picture(i))
+    write_tar(tmp_path / "s.tar", samples(range(40)))
+    assert describing._about_rows(describing.shards_of(tmp_path / "folder")[0]) == 4
+    assert 20 < describing._about_rows(describing.shards_of(tmp_path / "s.tar")[0]) < 80
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4000))
+    with pytest.raises(
+        InputError, match=r"The features take 0\.0 MB and .*f has room for 0\.0 MB; make room there, or give"
+    ):
+        describe(tmp_path / "folder", out=tmp_path / "f", **NETWORK)

@@ -16,7 +16,6 @@ from autonovel.data.images import ImageSet
 from autonovel.data.loader import (
     DeviceImages,
     StreamedImages,
-    free_memory,
     host_generator,
     mixed,
     put_on,
@@ -24,6 +23,8 @@ from autonovel.data.loader import (
     shuffled,
 )
 from autonovel.data.reading.decode import Form, to_pixels
+from autonovel.machine import memory
+from autonovel.machine.memory import free_memory
 
 CPU = torch.device("cpu")
 
@@ -231,9 +232,9 @@ def test_memory_that_a_container_may_not_use_is_not_free(
     # of what is used, a part is copies of files, which the system gives up when memory is wanted
     prefix = "" if generation == 2 else "total_"
     (folder / "memory.stat").write_text(f"anon 400000\n{prefix}inactive_file 200000\n")
-    assert loader._free_in_container(tmp_path) == 500_000
+    assert memory._free_in_container(tmp_path) == 500_000
     (folder / limit).write_text("max\n")
-    assert loader._free_in_container(tmp_path) > 2**60
-    assert loader._free_in_container(tmp_path / "nothing") > 2**60
-    monkeypatch.setattr(loader, "_free_in_container", lambda: 500_000)
+    assert memory._free_in_container(tmp_path) > 2**60
+    assert memory._free_in_container(tmp_path / "nothing") > 2**60
+    monkeypatch.setattr(memory, "_free_in_container", lambda: 500_000)
     assert free_memory(CPU) == 500_000

@@ -32,6 +32,7 @@ from autonovel.data.reading.survey import nothing_usable
 from autonovel.machine.cache_folder import user_cache
 from autonovel.machine.capture import not_captured
 from autonovel.machine.device import Mode
+from autonovel.machine.memory import check_memory
 from autonovel.machine.prefetch import prefetch
 from autonovel.machine.progress import Reporter
 from autonovel.machine.transfer import Arriving
@@ -43,6 +44,8 @@ from autonovel.runs.seen import KnownPixels
 from autonovel.runs.summary import holds_known
 
 PileKind: TypeAlias = Literal["new", "mixed"]
+ANSWER_BYTES = 1500
+"""Of an image and its answer, in memory."""
 FEW_STRANGERS = 0.1
 """A smaller share of images that belong to no class is not worth a sentence, and may be chance."""
 
@@ -87,6 +90,9 @@ def predict(
     kept = None if mode.device.type == "cuda" else (Path(cache) if cache is not None else user_cache()) / "features"
     trained = restore(run, mode, kept)
     given = _open(run, images, trained, shown)
+    check_memory(
+        len(given.ids) * ANSWER_BYTES, f"Answers for {len(given.ids):,} images take", "give the images in several parts"
+    )
     again = _Again(run, given)
     recorded, every = again.recorded, range(len(given.ids))
     further = [row for row in every if row not in recorded] if recorded else every

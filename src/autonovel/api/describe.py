@@ -40,7 +40,9 @@ from autonovel.data.reading.survey import Survey, look_at
 from autonovel.discovery.arguments import check_out
 from autonovel.machine.device import Mode
 from autonovel.machine.device_name import check_device_name
-from autonovel.machine.engines import DEATHS, WorkerTask, engine_named
+from autonovel.machine.disk import check_room
+from autonovel.machine.engines import DEATHS, WorkerTask, cores, engine_named
+from autonovel.machine.memory import free_memory
 from autonovel.machine.progress import Reporter, make_reporter
 from autonovel.models.backbones import digest
 from autonovel.models.describer import TASK, given_to, made_of
@@ -54,6 +56,10 @@ _LOOKED_INTO = 8
 """Shards that a size is chosen from."""
 _LOOKED_AT = 64
 """Images of each."""
+_WORKER_BYTES = 2**29
+"""Memory of a worker, about."""
+_ROW_BYTES = 200
+"""Of an image in a file of features, beside the features."""
 
 
 def describe(
@@ -114,7 +120,10 @@ def describe(
                 f"Another process describes images into {printable(folder)}; wait for it, or give another folder."
             )
         try:
-            return _describe_all(shards, folder, made, problems, run, _task(model, made, device), shown)
+            task = _task(model, made, device)
+            if engine == "local":
+                task = task._replace(most=_workers(len(shards), task.gpus or cores(), shown))
+            return _describe_all(shards, folder, made, problems, run, task, shown)
         finally:
             path.unlink(missing_ok=True)
 
@@ -199,6 +208,9 @@ def _describe_all(
         (folder / INDEX).unlink()
     for file in further:
         file.unlink()
+    row = 2 * made.width + _ROW_BYTES
+    instead = f"make room there, or give another folder as {option('out')}"
+    check_room(folder, row * _about_rows([shards[number] for number in missing]), "The features take", instead)
     tell, before = shown.counter("describing shards"), len(shards) - len(missing)
     if before:
         shown.message(f"{before:,} of {len(shards):,} shards are described already.")
@@ -223,6 +235,27 @@ def _describe_all(
     if everything:
         shown.message(f"{len(everything):,} problems, in {folder / 'problems.csv'}: {summary(everything)}.")
     return described
+
+
+def _workers(n_shards: int, wanted: int, shown: Reporter) -> int:
+    """Workers for which there is memory."""
+    most = max(1, free_memory(torch.device("cpu")) // _WORKER_BYTES)
+    if most < min(n_shards, wanted):
+        shown.message(f"There is memory for {most} {'workers' if most > 1 else 'worker'} in place of {wanted}.")
+    return most
+
+
+def _about_rows(shards: Sequence[ShardToRead]) -> int:
+    """How many images there are, about, judged by the first ones; of shards in a store, none."""
+    rows = sum(len(shard.paths) for shard in shards)
+    whole = [shard for shard in shards if shard.kind != "files" and not is_remote(shard.address)]
+    sizes = [os.path.getsize(shard.address) for shard in whole if os.path.isfile(shard.address)]
+    if not sizes:
+        return rows
+    few = [
+        len(member.content) for member in islice(read_shard(whole[0]), _LOOKED_AT) if not isinstance(member, Problem)
+    ]
+    return rows + int(sum(sizes) / (1024 + sum(few) / len(few))) if few else rows
 
 
 def _task(model: Model, made: Made, device: str) -> WorkerTask:

@@ -60,8 +60,8 @@ def examine() -> Iterator[str]:
     import torch
 
     import autonovel
-    from autonovel.data.loader import free_memory
     from autonovel.machine.cache_folder import user_cache
+    from autonovel.machine.memory import free_memory
 
     yield f"autonovel {autonovel.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
     memory = free_memory(torch.device("cpu")) / 2**30

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
 import queue
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +19,7 @@ from autonovel.base.chance import host_generator
 from autonovel.base.errors import InputError, option
 from autonovel.data.images import ImageSet
 from autonovel.data.reading.store import gather
+from autonovel.machine.memory import free_memory
 
 
 class Batch(NamedTuple):
@@ -220,41 +218,6 @@ def put_on(device: torch.device, data: ImageSet, *, size: int = 0, sharers: int 
     free = free_memory(device) / (sharers if device.type == "cpu" else 1)
     fits = len(data) * pixels * data.channels <= free / 2
     return (DeviceImages if fits else StreamedImages)(data, device, size=size)
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device now."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return min(_free_on_machine(), _free_in_container())
-
-
-def _free_on_machine() -> int:
-    try:
-        # "Available" includes memory in which the system merely keeps copies of files, such as the decoded images.
-        with open("/proc/meminfo") as file:
-            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # not Linux
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # a system that does not say
-        return 2 * 2**30
-
-
-def _free_in_container(groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that are free under the limit of a container; where there is no limit, more than any machine has."""
-    for folder, limit, used, kept in (
-        (groups, "memory.max", "memory.current", "inactive_file"),
-        (groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        try:
-            statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            taken = int((folder / used).read_text()) - int(statistics.get(kept, 0))
-            return max(0, int((folder / limit).read_text()) - taken)
-        except (OSError, ValueError):  # the other version of control groups, no limit ("max"), or no control groups
-            continue
-    return sys.maxsize
 
 
 _RESIZED_AT_ONCE = {"cpu": 2**22, "cuda": 2**26}

@@ -20,16 +20,21 @@ from autonovel.discovery.finish import finished_already
 from autonovel.discovery.plan import Stage, plan
 from autonovel.discovery.resume import config_of, take_over
 from autonovel.machine.device import Mode
+from autonovel.machine.disk import check_room
+from autonovel.machine.memory import check_memory, kept_for_gradients
 from autonovel.machine.progress import Reporter
 from autonovel.maths.mirror import look_mirrored
 from autonovel.methods.base import Task, losses_of
 from autonovel.models.net import Net, build
 from autonovel.runs.folder import Run
+from autonovel.runs.thumbnails import AT_MOST
 from autonovel.runs.weights import numbered
 from autonovel.settings.fields import check, left_open
 from autonovel.settings.recipe import KEEP_LAYOUT, Recipe
 from autonovel.settings.resolve import Asked, Facts, Resolved, packaged_network, resolve
 
+PICTURE_BYTES, ROW_BYTES = 1500, 300
+"""Of a thumbnail, and of the lines about an image in the tables of a run."""
 MIRRORED = 3000
 """Labelled images that decide whether views are mirrored."""
 
@@ -51,6 +56,7 @@ class Job:
         problems: files that were left out or are remarkable; listed in the folder before any work.
         keep: after how many epochs of the last stage that trains features and clusters of the pile are kept.
         log: the tracker that gets the losses, too.
+        on_disk: bytes that the folder will take, about.
     """
 
     data: ImageSet
@@ -65,6 +71,7 @@ class Job:
     problems: Sequence[Problem] = ()
     keep: tuple[int, ...] = ()
     log: str | None = None
+    on_disk: int = 0
 
     @property
     def stages(self) -> list[Stage]:
@@ -97,6 +104,10 @@ class Job:
 
         if truth is not None and len(truth.labels) != len(self.data):
             raise InputError(f"The truth has {len(truth.labels)} labels for {len(self.data)} images; give one each.")
+        if not run.finished:
+            there = sum(file.stat().st_size for file in run.path.rglob("*") if file.is_file()) if run.exists else 0
+            instead = f"make room there, or give another folder as {option('out')}"
+            check_room(run.path, self.on_disk - there, "The run takes", instead)
         config = config_of(self.data, self.recipe, self.n_new, self.seed)
         # stages that took hours serve another run (start_from), whatever the input turns out to be
         trained = [f"{stage.name}.safetensors" for stage in self.stages]
@@ -144,7 +155,7 @@ def prepare(
     job = Job(data, recipe.recipe, n_new, seed, mode, reporter, recipe, cache, remarks or {}, problems, keep)
     job = replace(job, recipe=_with_mirrors(job))
     check_settings(data, job.recipe)
-    _rehearse(job)
+    job = replace(job, on_disk=_rehearse(job))
     check_distinct(data, n_new)  # last, because it looks at the pixels
     return job
 
@@ -171,9 +182,14 @@ def _with_mirrors(job: Job) -> Recipe:
     return replace(recipe, mirror="no" if mirrored.harmful else "yes")
 
 
-def _rehearse(job: Job) -> None:
-    """One step of every stage on a few images, so that settings that do not fit fail now and not after hours."""
+def _rehearse(job: Job) -> int:
+    """One step of every stage on a few images, so that settings that do not fit fail now and not after hours.
+
+    Returns:
+        Bytes that the run will take on the disk, about.
+    """
     data, size = job.data, job.recipe.model.size
+    files = 0
     labelled, unlabelled = np.flatnonzero(data.is_labelled), np.flatnonzero(~data.is_labelled)
     few = torch.from_numpy(np.concatenate([labelled[:3], unlabelled[:3]]))
     net = job.new_net()
@@ -184,13 +200,41 @@ def _rehearse(job: Job) -> None:
         method.check((size, size, data.channels) if size else data.images.shape[1:])
         with seeded(job.seed, stage.name):
             method.prepare(net)
+        files += _bytes_of(net)
         if not method.settings.epochs:
             continue
         net.freeze(method.settings.train_from)
         order = method.order(torch.from_numpy(data.labels), job.seed, stage.name, 0)
         index = order[0] if method.whole_batches else few
         part = DeviceImages(data.subset(index.numpy()), torch.device("cpu"), size=size)
-        losses_of(method, net, part.batch(torch.arange(len(index))), torch.tensor(0), torch.tensor(1.0))
+        with kept_for_gradients() as kept:
+            losses_of(method, net, part.batch(torch.arange(len(index))), torch.tensor(0), torch.tensor(1.0))
+        for weight in net.parameters():
+            kept.pop(weight.untyped_storage().data_ptr(), None)
+        _check_step(job, stage.name, net, sum(kept.values()) * order.shape[1] / len(index))
+    features = len(data) * net.n_features
+    check_memory(
+        16 * features,  # of four bytes, and copies of them
+        f"Features of {len(data):,} images take",
+        f"describe the images first, shard by shard ({option('engine', 'local')}), or give fewer",
+    )
+    states = 2 * 3 * _bytes_of(net)  # the old and the new one, each with what the optimiser keeps
+    pictures = min(len(data), AT_MOST) * PICTURE_BYTES + len(data) * ROW_BYTES
+    return job.recipe.model.networks * files + states + 2 * features + pictures
+
+
+def _bytes_of(net: Net) -> int:
+    return sum(weights.nbytes for weights in net.state_dict().values())
+
+
+def _check_step(job: Job, stage: str, net: Net, kept: float) -> None:
+    """Refuse a step that does not fit into the memory of this machine; a GPU says so itself, at the first step."""
+    if job.mode.device.type != "cpu":
+        return
+    kept *= job.mode.precision_for(net.size).itemsize / 4 / job.mode.world.size
+    smaller = f"choose smaller batches ({option(f'{stage}.batch')}), smaller images or a narrower network"
+    # the weights, their gradients, what the optimiser keeps of them, and the last good state
+    check_memory(kept + 5 * _bytes_of(net), f"A step of {stage} takes", smaller, job.mode.world.local_size)
 
 
 # ---- What cannot work, each case with one sentence

@@ -85,10 +85,11 @@ def check_room(folder: Path, n_bytes: float, what: str, instead: str) -> None:
 
     free = shutil.disk_usage(nearest_there_is(folder)).free
     if n_bytes > free:
-        raise InputError(f"{what} {_in_gigabytes(n_bytes)} and {folder} has room for {_in_gigabytes(free)}; {instead}.")
+        raise InputError(f"{what} {in_gigabytes(n_bytes)} and {folder} has room for {in_gigabytes(free)}; {instead}.")
 
 
-def _in_gigabytes(n_bytes: float) -> str:
+def in_gigabytes(n_bytes: float) -> str:
+    """For a person: 1.2 GB."""
     return f"{n_bytes / 1e9:,.1f} GB" if n_bytes > 5e7 else f"{n_bytes / 1e6:,.1f} MB"
 
 

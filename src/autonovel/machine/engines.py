@@ -34,11 +34,13 @@ class WorkerTask(NamedTuple):
         maker: 'module:function', which makes the function of an item in each worker, once.
         given: what the maker is given; like the items it travels to the workers, so both are plain values of JSON.
         gpus: as many as it has use for; 0 where it works on a CPU.
+        most: workers on this machine at most; 0 where that is left open.
     """
 
     maker: str
     given: Any
     gpus: int = 0
+    most: int = 0
 
     def made(self) -> Callable[[Any], bytes]:
         """The function, in a worker."""
@@ -66,8 +68,7 @@ def engine_named(name: str, address: str | None = None) -> Engine:
 
 def on_this_machine(task: WorkerTask, items: Sequence[Any]) -> Iterator[Finished]:
     """What becomes of the items, as they are finished: a worker for each GPU or core, and none where one would do."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    n = min(len(items), task.gpus or cores)
+    n = min(len(items), task.gpus or cores(), task.most or len(items))
     if n == 1:
         yield from enumerate(map(task.made(), items))
         return
@@ -99,6 +100,11 @@ def on_this_machine(task: WorkerTask, items: Sequence[Any]) -> Iterator[Finished
         for worker in workers:
             waiting.put(None)
             worker.stop()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass

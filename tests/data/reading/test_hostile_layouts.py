@@ -334,7 +334,7 @@ def test_a_few_kilobytes_of_parquet_that_hold_gigabytes(place, monkeypatch):
     parquet.write_table(pa.table({"path": ["x" * 5_000_000] * 3}), table, compression="zstd")
     place.refuses("texts that are too long for paths", labelled="t.parquet")
     parquet.write_table(pa.table({"path": ["a.jpg"] * 100_000}), table)
-    monkeypatch.setattr("autonovel.data.loader.free_memory", lambda device: 90 * 2**20)
+    monkeypatch.setattr("autonovel.machine.memory.free_memory", lambda device: 90 * 2**20)
     place.refuses("holds 100,000 rows, which take about .* of memory, and .* are free; divide it", labelled="t.parquet")
 
 

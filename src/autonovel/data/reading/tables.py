@@ -116,7 +116,7 @@ def refuse_too_large(table: Path, metadata: Any, columns: Sequence[str], *, long
     """
     import torch
 
-    from autonovel.data.loader import free_memory
+    from autonovel.machine.memory import free_memory
 
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     parts = [group.column(number) for group in groups for number in range(group.num_columns)]
