@@ -25,7 +25,7 @@ IDLE = {
     "estimate a b --engine ray": {*BENCHMARK, "cache"},
     "cluster a": BENCHMARK,
     "cluster --data digits": set(),
-    "tune a --search joint.heads=1,2": {*BENCHMARK, "features", "engine", "address"},
+    "tune a --search joint.heads=1,2": BENCHMARK,
     "describe a": {"address"},
     "describe a --engine ray": set(),
     "predict run a": {"address"},

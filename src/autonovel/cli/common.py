@@ -163,23 +163,6 @@ class TwoPiles(ReadingVerb):
     unlabelled: Positional[str | None] = None
     """The images to sort: a folder, a table, tar shards, Parquet files with images, or their address (s3://...). Left out,
     LABELLED is a table in which some labels are empty."""
-    features: bool = False
-    """LABELLED and UNLABELLED hold features, not images: folders that describe has made, Parquet tables with the columns features
-    and, where there are any, image and label, or .npy files (those of LABELLED with --labels)."""
-    engine: Literal["local", "ray"] | None = None
-    """Describe the images first, shard by shard, with a worker for each core or GPU of this machine (local) or on a cluster."""
-    address: str | None = None
-    """With --engine ray, the address of the cluster; left out, Ray starts on this machine."""
-
-    def idle(self, path: str) -> str:
-        """Features are grouped as they are: most of what a recipe says is about images."""
-        if path == "address" and self.engine != "ray":
-            return f"it belongs to {option('engine', 'ray')}"
-        if self.features and path not in OF_FEATURES:
-            return "features are grouped as they are"
-        if self.engine is not None and path not in (*OF_FEATURES, *OF_DESCRIBING):
-            return f"{option('engine')} describes the images, and their features are grouped as they are"
-        return super().idle(path)
 
     @property
     def recipe_name(self) -> str:
@@ -198,17 +181,44 @@ class TwoPiles(ReadingVerb):
         if self.data:
             images, truth = _benchmark(self)
             return images, None, truth
-        if self.features and self.engine is not None:
-            raise InputError(f"{option('engine')} describes images; leave it out where features are given.")
         if self.labelled is None:
             raise InputError(
                 f"Give a folder of labelled and one of unlabelled images, or a benchmark ({option('data', 'NAME')})."
             )
+        return _opened(self.labelled, self.unlabelled, to_sort=self.TO_SORT), None, None
+
+
+@dataclass(frozen=True)
+class PilesOrFeatures(TwoPiles):
+    """A command that reads two piles of images, or of their features."""
+
+    features: bool = False
+    """LABELLED and UNLABELLED hold features, not images: folders that describe has made, Parquet tables with the columns features
+    and, where there are any, image and label, or .npy files (those of LABELLED with --labels)."""
+    engine: Literal["local", "ray"] | None = None
+    """Describe the images first, shard by shard, with a worker for each core or GPU of this machine (local) or on a cluster."""
+    address: str | None = None
+    """With --engine ray, the address of the cluster; left out, Ray starts on this machine."""
+
+    def idle(self, path: str) -> str:
+        """Features are grouped as they are: most of what a recipe says is about images."""
+        if path == "address" and self.engine != "ray":
+            return f"it belongs to {option('engine', 'ray')}"
+        if self.features and path not in OF_FEATURES:
+            return "features are grouped as they are"
+        if self.engine is not None and path not in (*OF_FEATURES, *OF_DESCRIBING):
+            return f"{option('engine')} describes the images, and their features are grouped as they are"
+        return super().idle(path)
+
+    def read(self) -> tuple[Any, Any, Any]:
+        """The same of features; where images are described first, what was given."""
+        if self.features and self.engine is not None:
+            raise InputError(f"{option('engine')} describes images; leave it out where features are given.")
+        if self.data or self.labelled is None or not (self.features or self.engine):
+            return super().read()
         if self.engine is not None:
             return self.labelled, self.unlabelled, None
-        if self.features:
-            return self.read_features(), None, None
-        return _opened(self.labelled, self.unlabelled, to_sort=self.TO_SORT), None, None
+        return self.read_features(), None, None
 
     def read_features(self) -> Any:
         """The features of both."""

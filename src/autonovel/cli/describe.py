@@ -26,7 +26,7 @@ class Describe(Verb):
     address: str | None = None
     """The address of a Ray cluster; left out, Ray starts on this machine."""
     labelled: bool = False
-    """A folder of images has one sub-folder for each class."""
+    """IMAGES is a folder with one sub-folder for each class."""
     backbone: str = "auto"
     """A pre-trained network (autonovel backbones lists them); auto takes the one that is installed."""
     size: int = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from autonovel.base.errors import InputError, option
-from autonovel.cli.common import TwoPiles, load_api_while
+from autonovel.cli.common import PilesOrFeatures, load_api_while
 from autonovel.cli.flags import Given
 from autonovel.discovery.arguments import check_arguments
 from autonovel.discovery.trackers import check_tracker
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Discover(TwoPiles):
+class Discover(PilesOrFeatures):
     """Discover the new classes among unlabelled images. With --from, the clusters that you named in a finished run are known
     classes, its other images are sorted again, and LABELLED stands for a folder or table of further images, if there are any."""
 
-    MATTER: ClassVar[tuple[str, ...]] = ("from_", *TwoPiles.MATTER)
+    MATTER: ClassVar[tuple[str, ...]] = ("from_", *PilesOrFeatures.MATTER)
 
     out: Path = Path("runs/discover")
     """The run folder. The same command with the same folder continues where it stopped."""

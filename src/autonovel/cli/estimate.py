@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autonovel.base.errors import InputError, option
 from autonovel.base.screen import say
-from autonovel.cli.common import TwoPiles, load_api_while
+from autonovel.cli.common import PilesOrFeatures, load_api_while
 from autonovel.discovery.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Estimate(TwoPiles):
+class Estimate(PilesOrFeatures):
     """Estimate how many new classes there are among unlabelled images."""
 
     out: Path = Path("runs/estimate")

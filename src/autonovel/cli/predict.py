@@ -42,7 +42,7 @@ class Predict(Verb):
     to: Path | None = None
     """The file to write: .csv, .jsonl or .parquet, or - for CSV on standard output. Left out, a table is printed."""
     pile: Literal["new", "mixed"] | None = None
-    """Whether the images are of new classes alone or may be of known ones too; what the run decided of its own when left out."""
+    """Whether the images show new classes alone or known ones too; left out, what the run decided for its own pile."""
 
     def idle(self, path: str) -> str:
         """An address is that of a cluster, and features need no describing."""

@@ -67,12 +67,6 @@ class Tune(TwoPiles):
     together: int | None = None
     """Trials at the same time; 4 on a GPU and 1 on a CPU when left out."""
 
-    def idle(self, path: str) -> str:
-        """Settings are of a recipe, which features have none of."""
-        if path in ("features", "engine", "address"):
-            return "settings are compared on images"
-        return super().idle(path)
-
     def check(self) -> None:
         """Refuse what cannot work, before an image is read."""
         self.axes()

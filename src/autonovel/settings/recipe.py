@@ -60,7 +60,7 @@ class Recipe:
     preset: str = "paper"
     """paper follows the text of the paper, reference what its authors ran, fast takes a fraction of the time."""
     method: Annotated[str, Open()] = "autonovel"
-    """The whole method, a plan of stages. auto takes pre-trained features where a network for them is installed and suits the
+    """The method as a whole. auto takes pre-trained features where a network for them is installed and suits the
     images."""
     pile: Literal["new", "mixed", "auto"] = "new"
     """May the pile hold images of known classes too? auto decides from the images and says so."""
