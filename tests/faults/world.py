@@ -154,7 +154,8 @@ class Case:
         again: what is typed after a fault; the same where it is empty.
         once: whether a second time does it a second time, as an edit does: then it is not repeated when it was kept.
         kills: how often the long tests kill it.
-        some_writes: how many of its writes fail there; each of them, in every way, where it is 0.
+        some_writes: how many of its writes fail there; each of them where it is 0.
+        slow: each of these fails in one way, in turns; in every way where it is not slow.
     """
 
     words: tuple[str, ...]
@@ -163,10 +164,11 @@ class Case:
     once: bool = False
     kills: int = 6
     some_writes: int = 0
+    slow: bool = False
 
 
 def _training(*words: str, results: tuple[str, ...] = ("new",), kills: int = 6, some_writes: int = 12) -> Case:
-    return Case(words, results, kills=kills, some_writes=some_writes)
+    return Case(words, results, kills=kills, some_writes=some_writes, slow=True)
 
 
 def _edit(*words: str) -> Case:
@@ -179,7 +181,7 @@ def _export(to: str, *more: str) -> Case:
 
 
 CASES: Mapping[str, Case] = {
-    "discover": _training("discover", "known", "pile", "--out", "new", "--n-new", "2", *TINY),
+    "discover": _training("discover", "known", "pile", "--out", "new", "--n-new", "2", *TINY, some_writes=0),
     "estimate": _training("estimate", "known", "pile", "--out", "new", *TINY, "--estimate.max-new", "5"),
     "cluster": _training("cluster", "pile", "--out", "new", "--k", "2", *TINY),
     "next round": _training("discover", "--from", "named", "more", "--out", "new", "--n-new", "2", *TINY),

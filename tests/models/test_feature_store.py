@@ -286,6 +286,7 @@ def test_damaged_files_are_as_good_as_absent(tmp_path: Path) -> None:
         for other in files(tmp_path):
             other.unlink()
         file.write_bytes(damaged)
+        os.mkfifo(file.with_name("pipe.features"))
         before = Counting.images
         assert np.array_equal(features_of(tiny(), images, device=CPU, cache=tmp_path), good)
         assert Counting.images == before + 5

@@ -180,6 +180,8 @@ def _read(file: Path, width: int) -> tuple[list[bytes], Features]:
     """The digests and rows of a file; none where it is damaged in any way or was removed meanwhile."""
     nothing: tuple[list[bytes], Features] = ([], np.empty((0, width), np.float32))
     try:
+        if not file.is_file():  # a pipe would never end
+            return nothing
         content = memoryview(file.read_bytes())
         magic, columns = _HEAD.unpack_from(content)
     except (OSError, struct.error):

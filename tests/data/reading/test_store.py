@@ -142,7 +142,7 @@ def test_other_settings_are_another_cache(photos, decodings):
     assert decodings == []
 
 
-@pytest.mark.parametrize("damage", ["cut", "tail", "index", "pixels", "empty", "rubbish", "longer"])
+@pytest.mark.parametrize("damage", ["cut", "tail", "index", "pixels", "empty", "rubbish", "longer", "a pipe"])
 def test_a_damaged_cache_is_made_again(photos, decodings, damage):
     good = np.array(load(photos).images.images)
     decodings.clear()
@@ -162,7 +162,13 @@ def test_a_damaged_cache_is_made_again(photos, decodings, damage):
         content = bytearray(np.random.default_rng(0).bytes(10_000))
     else:
         content += b"x"
-    path.write_bytes(content)
+    path.unlink()
+    if damage == "a pipe":
+        os.mkfifo(path)
+        os.mkfifo(path.with_name("other.images"))
+        os.utime(path.with_name("other.images"), (0, 0))
+    else:
+        path.write_bytes(content)
     assert open_cache(path) is None
     np.testing.assert_array_equal(load(photos).images.images, good)
     assert len(decodings) == 18

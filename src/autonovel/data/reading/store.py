@@ -132,6 +132,8 @@ class Builder:
 def open_cache(path: Path) -> tuple[Pixels, Index] | None:
     """The pixels and index of a cache file; None when there is none or it is damaged in any way."""
     try:
+        if not Path(path).is_file():  # a pipe would never end
+            return None
         with Path(path).open("rb") as file:
             total = file.seek(0, os.SEEK_END)
             file.seek(max(0, total - _TAIL.size))
@@ -259,5 +261,7 @@ def _remove_unused(path: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
         return file.read(len(_MAGIC)).startswith(b"autonovel images ")
