@@ -322,6 +322,27 @@ def test_a_long_computation_is_kept_bit_by_bit(tmp_path: Path, monkeypatch: pyte
     assert Counting.images == 9
 
 
+def test_rows_that_lie_in_a_file_need_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_files, "_FILE_BYTES", 1)
+    store, rows = (
+        feature_files.Store(tmp_path, "x", 5),
+        np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32),
+    )
+    digests = [bytes([i]) * feature_files.DIGEST for i in range(40)]
+    for first in range(0, 40, 10):
+        store.add(digests[first : first + 10], rows[first : first + 10])
+        store._writer._writes[-1].result()
+    store.add([], rows[:0])
+    assert not store._fresh
+    for other in (store, feature_files.Store(tmp_path, "x", 5)):
+        assert all(np.array_equal(other.get(digest), row) for digest, row in zip(digests, rows, strict=True))
+        assert other.get(b"?" * feature_files.DIGEST) is None
+    store.close()
+    for file in files(tmp_path):  # another process may
+        file.unlink()
+    assert store.get(digests[3]) is None
+
+
 @pytest.mark.parametrize("fails", ["write", "complete"])
 def test_a_full_disk_keeps_nobody_from_the_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str

@@ -12,9 +12,10 @@ import hashlib
 import os
 import struct
 import time
+from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -35,27 +36,29 @@ _UNUSED_DAYS = 30
 _MOST_BYTES = 4 * 2**30
 """Of all features that are kept; two million images of a network with 512 features."""
 
+_AT_ONCE = 1024
+"""Rows that are read at a time."""
 _FILE_SECONDS = 60.0
 _FILE_BYTES = 2**28
 """A file is complete after so long or so much, so that a computation that is killed does not lose everything."""
 
 
 class Store:
-    """Rows of features by digest, in memory and in the files of one folder.
+    """Rows of features by digest, in the files of one folder; those that are in no complete file yet are in memory.
 
     Args:
-        cache: folder for the files; None keeps rows in memory alone.
+        cache: folder for the files.
         made: what made the features; others live in another folder.
         width: values of a row.
     """
 
-    def __init__(self, cache: Path | None, made: str, width: int) -> None:
-        self._rows: dict[bytes, Features] = {}
-        self._files: dict[bytes, Path] = {}
-        self._used: set[Path] = set()
-        self._writer: _Writer | None = None
-        if cache is None:
-            return
+    def __init__(self, cache: Path, made: str, width: int) -> None:
+        self._fresh: dict[bytes, Features] = {}
+        self._places: dict[bytes, tuple[int, int]] = {}
+        self._files: list[Path] = []
+        self._used: set[int] = set()
+        self._opened: tuple[int, BinaryIO] | None = None
+        self._kind = _records(width)
         folder = cache / hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -66,31 +69,57 @@ class Store:
         _remove_unused(cache)
         self._writer = _Writer(folder, width)
         for file in folder.glob(f"*{_SUFFIX}"):
-            digests, rows = _read(file, width)
-            self._rows.update(zip(digests, rows, strict=True))
-            self._files.update(dict.fromkeys(digests, file))
+            self._take(file, _read(file, width))
 
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self._rows
-
-    def __getitem__(self, digest: bytes) -> Features:
-        if digest in self._files:
-            self._used.add(self._files[digest])
-        return self._rows[digest]
+    def get(self, digest: bytes) -> Features | None:
+        """The row of an image; None where there is none, or its file was removed meanwhile."""
+        if (row := self._fresh.get(digest)) is not None:
+            return row
+        place = self._places.get(digest)
+        if place is None:
+            return None
+        number, index = place
+        try:
+            if self._opened is None or self._opened[0] != number:
+                self._let_go()
+                self._opened = number, self._files[number].open("rb")
+            self._opened[1].seek(_HEAD.size + index * self._kind.itemsize)
+            record = self._opened[1].read(self._kind.itemsize)
+        except OSError:
+            return None
+        if len(record) < self._kind.itemsize or record[:DIGEST] != digest:
+            return None
+        self._used.add(number)
+        found: Features = np.frombuffer(record, self._kind)["row"][0]
+        return found
 
     def add(self, digests: list[bytes], rows: Features) -> None:
         """Take in new rows."""
-        self._rows.update(zip(digests, rows, strict=True))
-        if self._writer is not None:
-            self._writer.add(digests, rows)
+        self._fresh.update(zip(digests, rows, strict=True))
+        self._writer.add(digests, rows)
+        while self._writer.done:  # what lies in a file need not lie in memory
+            file, written = self._writer.done.popleft()
+            self._take(file, written)
+            for digest in written:
+                self._fresh.pop(digest, None)
 
     def close(self) -> None:
         """Complete the files, and remember that those which were there were used today."""
-        if self._writer is not None:
-            self._writer.close()
-        for file in self._used:
+        self._let_go()
+        self._writer.close()
+        for number in self._used:
             with contextlib.suppress(OSError):  # another user's, or just removed
-                os.utime(file)
+                os.utime(self._files[number])
+
+    def _take(self, file: Path, digests: list[bytes]) -> None:
+        self._files.append(file)
+        number = len(self._files) - 1
+        self._places.update((digest, (number, index)) for index, digest in enumerate(digests))
+
+    def _let_go(self) -> None:
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
 
 
 class _Writer:
@@ -101,6 +130,9 @@ class _Writer:
         self._thread: Executor | None = None
         self._writes: list[Future[None]] = []
         self._file: _File | None = None
+        self._written: list[bytes] = []
+        self.done: deque[tuple[Path, list[bytes]]] = deque()
+        """Complete files, and the digests of their rows."""
 
     def add(self, digests: list[bytes], rows: Features) -> None:
         self._thread = self._thread or ThreadPoolExecutor(1)
@@ -122,6 +154,7 @@ class _Writer:
                 self._file = _File(self._folder)
                 self._file.write(_HEAD.pack(_MAGIC, self._width))
             self._file.write(records.tobytes())
+            self._written += digests
         except OSError:  # a full disk: the features are there all the same, and can be computed again
             self._give_up()
         else:
@@ -131,15 +164,15 @@ class _Writer:
     def _complete(self) -> None:
         try:
             if self._file is not None:
-                self._file.complete()
-            self._file = None
+                self.done.append((self._file.complete(), self._written))
+            self._file, self._written = None, []
         except OSError:
             self._give_up()
 
     def _give_up(self) -> None:
         if self._file is not None:
             self._file.remove()
-        self._file = None
+        self._file, self._written = None, []
 
 
 class _File:
@@ -160,11 +193,12 @@ class _File:
     def is_old(self) -> bool:
         return time.monotonic() - self._begun > _FILE_SECONDS or self._size > _FILE_BYTES
 
-    def complete(self) -> None:
+    def complete(self) -> Path:
         """Without waiting for the disk: the checksum tells if the power failed meanwhile."""
         self._file.write(self._checksum.digest())
         self._file.close()
         os.replace(self._part, self._name)
+        return self._name
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):
@@ -176,24 +210,27 @@ def _records(width: int) -> np.dtype[Any]:
     return np.dtype([("digest", np.uint8, DIGEST), ("row", "<f4", width)])
 
 
-def _read(file: Path, width: int) -> tuple[list[bytes], Features]:
-    """The digests and rows of a file; none where it is damaged in any way or was removed meanwhile."""
-    nothing: tuple[list[bytes], Features] = ([], np.empty((0, width), np.float32))
+def _read(file: Path, width: int) -> list[bytes]:
+    """The digests of the rows of a file; none where it is damaged in any way or was removed meanwhile."""
+    kind, checksum = _records(width), hashlib.blake2b(digest_size=_CHECKSUM)
+    digests: list[bytes] = []
     try:
         if not file.is_file():  # a pipe would never end
-            return nothing
-        content = memoryview(file.read_bytes())
-        magic, columns = _HEAD.unpack_from(content)
-    except (OSError, struct.error):
-        return nothing
-    body, kind = content[_HEAD.size : -_CHECKSUM], _records(width)
-    if magic != _MAGIC or columns != width or len(body) % kind.itemsize:
-        return nothing
-    if hashlib.blake2b(content[:-_CHECKSUM], digest_size=_CHECKSUM).digest() != content[-_CHECKSUM:]:
-        return nothing
-    records = np.frombuffer(body, kind)
-    digests = records["digest"].tobytes()
-    return [digests[i : i + DIGEST] for i in range(0, len(digests), DIGEST)], records["row"]
+            return []
+        with file.open("rb") as opened:
+            n, odd = divmod(os.fstat(opened.fileno()).st_size - _HEAD.size - _CHECKSUM, kind.itemsize)
+            head = opened.read(_HEAD.size)
+            if odd or n < 0 or _HEAD.unpack(head) != (_MAGIC, width):
+                return []
+            checksum.update(head)
+            while len(digests) < n:
+                content = opened.read(min(_AT_ONCE, n - len(digests)) * kind.itemsize)
+                checksum.update(content)
+                some = np.frombuffer(content, kind)["digest"].tobytes()
+                digests += [some[i : i + DIGEST] for i in range(0, len(some), DIGEST)]
+            return digests if opened.read() == checksum.digest() else []
+    except (OSError, ValueError, struct.error):
+        return []
 
 
 def _remove_unused(cache: Path) -> None:

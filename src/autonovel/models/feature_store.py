@@ -121,11 +121,15 @@ def _kept(
 
     def finish() -> Features:
         assert store is not None
-        _, digests, missing, rows_to_come = under_way.popleft()
+        _, digests, missing, rows_to_come, found = under_way.popleft()
         if rows_to_come is not None:
-            store.add(missing, rows_to_come())
+            rows = rows_to_come()
+            found.update(zip(missing, rows, strict=True))
+            store.add(missing, rows)
             begun.difference_update(missing)
-        return np.array([store[digest] for digest in digests], np.float32).reshape(len(digests), backbone.n_features)
+        # what was under way is in the memory of the store, since it came a moment ago
+        whole = [found[digest] if digest in found else store.get(digest) for digest in digests]
+        return np.array(whole, np.float32).reshape(len(digests), backbone.n_features)
 
     if pace.under_way:  # joined in one thread, digested in another: a GPU takes gigabytes of pixels a second
         chunks = prefetch(_with_digests(prefetch(_batches(parts, pace, device), room=1)))
@@ -136,7 +140,8 @@ def _kept(
             if store is None:
                 made = (*_made_by(backbone), tuple(chunk.shape[1:3]), str(precision))
                 store = Store(cache, repr(made), backbone.n_features)
-            rows = {digest: row for row, digest in enumerate(digests) if digest not in store and digest not in begun}
+            found = {digest: row for digest in digests if (row := store.get(digest)) is not None}
+            rows = {digest: row for row, digest in enumerate(digests) if digest not in found and digest not in begun}
             missing, some, rows_to_come = list(rows), chunk, None
             if missing:
                 network = network or _Network(backbone, device, precision)
@@ -144,7 +149,7 @@ def _kept(
                     some = chunk[list(rows.values())]
                 rows_to_come = network.start(some)
                 begun.update(missing)
-            under_way.append(_UnderWay(some, digests, missing, rows_to_come))
+            under_way.append(_UnderWay(some, digests, missing, rows_to_come, found))
             if len(under_way) > pace.under_way:
                 yield finish()
         while under_way:
@@ -168,12 +173,14 @@ class _UnderWay(NamedTuple):
         digests: of the images.
         missing: those among them that nobody had computed before.
         features: waits for those of these; None where none is missing.
+        found: rows of the others, but for those that a part before is at work on.
     """
 
     images: Chunk
     digests: list[bytes]
     missing: list[bytes]
     features: Callable[[], Features] | None
+    found: dict[bytes, Features]
 
 
 def _slices(parts: Iterable[Chunk], size: int) -> Iterator[Chunk]:
