@@ -86,7 +86,7 @@ def test_a_pile_of_new_classes() -> None:
     torch.testing.assert_close(found.probabilities.sum(1), torch.ones(200))
     assert found.how_sure["new"]["calibration_error"] < 0.1
     assert found.how_sure["known"]["calibration_error"] < 0.1
-    assert any("new classes only" in note for note in found.notes)
+    assert any("only new classes are expected" in note for note in found.notes)
     count = found.census.estimate
     assert count is not None
     assert "5 known classes cannot show how often they are wrong" in count.note

@@ -70,7 +70,7 @@ def print_changes(before: Sequence[Any], after: Sequence[Any]) -> None:
 
 
 def _in_words(cluster: Any) -> str:
-    kind = "" if cluster.kind == "new" else f", {'a known class' if cluster.kind == 'known' else cluster.kind}"
+    kind = {"known": ", a known class", "new": ""}.get(cluster.kind, f", {cluster.kind}") if cluster.number >= 0 else ""
     return f"{cluster.name}{kind}, {len(cluster.members):,} images"
 
 

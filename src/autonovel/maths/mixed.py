@@ -56,9 +56,11 @@ class OldImages:
         """What was decided and why, for a person."""
         seen = f"About {100 * self.share:.0f} % of the pile looks like a known class"
         if self.leak is not None:
-            seen += f"; if all its classes were new, {100 * self.leak:.0f} % would"
-        reason = f"{seen}. It is taken to hold {'known classes too' if self.mixed else 'new classes only'}"
-        return reason + (f"; {len(self.label)} images can hardly tell." if len(self.label) < FEW else ".")
+            seen += f", where chance alone gives {100 * self.leak:.0f} %"
+        reason = (
+            f"{seen}: {'known classes are expected in it too' if self.mixed else 'only new classes are expected in it'}"
+        )
+        return reason + (f", though {len(self.label)} images can hardly tell." if len(self.label) < FEW else ".")
 
 
 def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -> OldImages:
