@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 
 from tests.cli.conftest import Call
 from tests.report.made import digits_run
+from tests.runs.made import make_run
 
 
 def test_names_on_standard_input_may_be_any_that_a_file_can_have(
@@ -58,8 +59,11 @@ def test_a_few_pictures_are_answered_at_once(tmp_path: Path, call: Call, capsys:
 
 def test_what_is_wrong_with_folder_or_images_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
+    make_run(tmp_path / "run", [0] * 5 + [1] * 4 + [2] * 3)
     for words in (
         ["predict", "nowhere", "x"],
+        ["predict", "run", "nowhere"],
+        ["predict", "run", "empty"],
         ["discover", "nowhere", "empty"],
         ["discover", "empty", "empty"],
         ["cluster", "empty"],

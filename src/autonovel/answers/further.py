@@ -174,7 +174,7 @@ def _open(run: Run, images: Any, trained: Trained, reporter: Reporter) -> _Pile:
         return _Array(images, _Numbered(len(images)), at_once)
     if isinstance(images, ImageSet) and images.images.shape[1:] == shape:
         return _Array(images.images, images.ids, at_once, images.sources)
-    given = open_input(None, images)
+    given = images if isinstance(images, Input) else open_input(None, images)
     if isinstance(given.parts[0].reader, FileReader) and given.parts[0].ids:
         return _FromFiles(given, Form(height, channels))
     loaded = given.load(size=height, channels=channels, least=1, progress=reporter.counter("reading images"))

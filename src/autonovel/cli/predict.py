@@ -58,14 +58,17 @@ class Predict(Verb):
         file = None if self.to is None or str(self.to) == "-" else self.to
         if file is not None and file.suffix.lower() not in ENDINGS:
             raise InputError(f"{file} has no ending that says how to write it; choose one of {', '.join(ENDINGS)}.")
-        from autonovel.answers.further import predict
-        from autonovel.api.features import predict_features
-        from autonovel.machine.progress import make_reporter
-
         images: Any = self.images
         if images == "-":
             # as bytes: names of files need not be UTF-8, and text has more ends of lines than files have
             images = [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line]
+        if images and not self.features and self.engine is None:
+            from autonovel.data.reading.inputs import open_input
+
+            images = open_input(None, images)  # what is wrong with it, too
+        from autonovel.answers.further import predict
+        from autonovel.machine.progress import make_reporter
+
         if self.features or self.engine is not None:
             from autonovel.api.describe import described_for
             from autonovel.api.features import predict_features
