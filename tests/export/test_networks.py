@@ -18,6 +18,7 @@ from autonovel.answers.judge import Judge
 from autonovel.answers.network import restore
 from autonovel.api.run import Run, load
 from autonovel.base.errors import InputError, TrainingError
+from autonovel.cli.main import main
 from autonovel.data.loader import resize
 from autonovel.export import export, graphs
 from autonovel.export.card import card
@@ -101,10 +102,14 @@ def test_onnx(trained: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trained", ["pair"], indirect=True)
-def test_torch_program(trained: Run, tmp_path: Path) -> None:
+def test_torch_program(trained: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(trained)
     doubt(trained)
-    out = export(trained, tmp_path / "torch", format="torch")
+    out = tmp_path / "torch"
+    assert main(["export", str(trained.path), "--to", str(out), "--format", "torch"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{out}\n"
+    assert said.err.startswith("tracing the network, writing it, and comparing its answers with torch's")
     assert {path.name for path in out.iterdir()} == {"model.pt2", "classes.json", "README.md"}
     assert str(Path(graphs.__file__).parent).encode() not in (out / "model.pt2").read_bytes()
     model = torch.export.load(out / "model.pt2").module()

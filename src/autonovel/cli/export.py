@@ -59,11 +59,16 @@ class Export(Verb):
         from autonovel.api.run import load
         from autonovel.export import export
         from autonovel.export.formats import NotAgreed
+        from autonovel.machine.progress import make_reporter
 
         options: dict[str, Any] = {"format": self.format, "how": self.how, "overwrite": self.overwrite, "all": self.all}
-        run = load(self.run)
+        run, reporter = load(self.run), make_reporter()
+        if self.format in ("onnx", "torch"):
+            reporter.message("tracing the network, writing it, and comparing its answers with torch's: about a minute")
         try:
-            say(export(run, self.to, **options, private=self.private, yes=self.yes))
+            with reporter.working(f"writing {self.format}"):
+                written = export(run, self.to, **options, private=self.private, yes=self.yes)
+            say(written)
         except NotAgreed as question:
             if not sys.stdin.isatty():
                 raise
