@@ -192,7 +192,9 @@ def test_estimate_counts_in_the_samples_and_discover_goes_on_in_its_folder(
         again = an.discover(*given, features=True, out=tmp_path / "run", seed=1, verbose=False, report=False)
     assert whole.interval is not None
     assert whole.interval[0] <= NEW + 1 <= whole.interval[1]
-    assert again.summary["n_new_estimated"] == whole.n_new == max(again.summary["sampled"]["numbers"])
+    said = again.summary["sampled"]
+    assert whole.n_new == max(said["numbers"])
+    assert again.summary["n_new"] == again.summary["n_new_estimated"] == whole.n_new + said["rare"]
     assert again.labels.tolist() == run.labels.tolist()
 
 

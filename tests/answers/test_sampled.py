@@ -3,7 +3,7 @@
 import torch
 
 from autonovel.answers.census import Census
-from autonovel.answers.sampled import number_of
+from autonovel.answers.sampled import learn, look, number_of, with_rare
 from autonovel.maths.count.result import ClassEstimate
 from autonovel.maths.known_space import Space
 from autonovel.maths.mixed import OldImages
@@ -37,3 +37,20 @@ def test_sentences_name_what_the_samples_disagree_on() -> None:
     assert "93.4%, and they count 9 and 14 new classes" in first
     assert "1 class that the sample misses" in second
     assert len(how_sampled(3, facts | {"numbers": [9, 9], "rare": 0}, 100_001)) == 1
+
+
+def test_a_class_that_the_sample_misses_has_its_images_and_no_others() -> None:
+    generator = torch.Generator().manual_seed(0)
+    middles = 2 * torch.randn(8, 16, generator=generator)
+    kind = torch.cat([torch.arange(3, 7).repeat_interleave(150), torch.full((24,), 7)])
+    labels = torch.arange(3).repeat_interleave(20)
+    known, rows = (middles[c] + torch.randn(len(c), 16, generator=generator) for c in (labels, kind))
+    sample = rows[kind < 7][::3]
+    learned = learn(look(known, labels, sample, 4, kind="new"), 4)
+    found, rare = with_rare(learned, rows)
+    before, place = (torch.from_numpy(what.answers(rows).place) for what in (learned, found))
+    assert rare == 1
+    assert (place == 7).equal(kind == 7)
+    assert place[kind < 7].equal(before[kind < 7])
+    assert found.judged.judge.strangers is not None
+    assert len(found.judged.judge.strangers.centres) == 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -262,7 +262,10 @@ def discover_large(run: Run, given: Large, n_new: int | None, kind: PileKind, se
     write_judged(run, STAGE, judged)
     judged.judge.write(run)
     sizes, unlike = _write_answers(run, pile, known, first, rows, reporter)
-    if estimate is not None:
+    if estimate is not None:  # of what a sample can show, beside which the rare classes are
+        assert estimate.interval is not None
+        low, high = estimate.interval
+        estimate = replace(estimate, n_new=estimate.n_new + rare, interval=(low, high + rare))
         write_estimate(run, estimate, 0.0)
     run.write_images(known.records)
     if not run.has("names.json"):
