@@ -79,7 +79,10 @@ def test_every_image_has_an_answer_and_the_rare_class_is_there(large: tuple[an.R
     assert (run.labels == np.bincount(rare).argmax()).sum() == pytest.approx(RARE, abs=3)
     said = run.summary["sampled"]
     assert said["rows"] == 350
-    assert said["agreement"] > 0.97
+    assert said["agreement"] > 0.9
+    names = np.array([row.name for row in run.predictions])
+    assert (names[truth == 0] == "class 0").mean() > 0.9
+    assert (names[truth == 1] == "class 1").mean() > 0.9
     ids = [row.image for row in run.predictions]
     assert ids == [image for part in Described(folder / "pile").parts() for image in part.images.tolist()]
     with (run.path / "predictions.csv").open() as file:
@@ -137,7 +140,7 @@ def test_what_a_person_does_with_it(large: tuple[an.Run, np.ndarray, Path], tmp_
     run.undo()
     command = [sys.executable, "-m", "autonovel", "show", str(run.path), "--json"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert json.loads(shown.stdout)["sampled"]["agreement"] > 0.97
+    assert json.loads(shown.stdout)["sampled"]["agreement"] > 0.9
 
 
 def test_the_page_reads_pictures_from_the_shards(large: tuple[an.Run, np.ndarray, Path]) -> None:

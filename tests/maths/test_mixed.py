@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from autonovel.maths.known_space import unit, whitening
-from autonovel.maths.mixed import _cut, _draw, _share, find_old, least_similar
+from autonovel.maths.mixed import _cut, _Draw, _draw, _share, find_old, least_similar
 
 
 def pile(
@@ -106,9 +106,23 @@ def test_votes_are_those_of_a_loop_over_neighbours() -> None:
 
 
 def test_share_counts_twice_what_lies_above_the_middle() -> None:
-    planted = torch.arange(5.0)
-    assert _share(torch.tensor([0.0, 1.0, 3.0, 4.0]), planted) == 1.0
-    assert _share(torch.tensor([0.0, 1.0, 1.0, 4.0]), planted) == 0.5
+    none = torch.zeros(0)
+    labels = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 2])
+    planted = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0, 9.0, 9.0, 9.0])
+    draw = _Draw(planted, none, none, labels, none, none, none)
+    scores, votes = torch.tensor([3.0, 5.0, 6.0, 3.0]), torch.eye(3)[[0, 1, 1, 2]]
+    assert _share(scores, votes, draw, False) == 1.0  # two above 4, the lower middle of all
+    # one above 2 of class 0, none above 8 of class 1, none above 4, since class 2 has too few planted images of its own
+    assert _share(scores, votes, draw, True) == 0.5
+    assert _share(scores[1:], votes[1:], draw, True) == 0.0
+
+
+def test_known_classes_of_which_most_are_missing_in_the_pile_are_seen() -> None:
+    labelled, labels, free, is_old = pile(8, 8, 40)
+    kept = torch.cat([free[~is_old], free[is_old][: 3 * 40]])
+    found = find_old(labelled, labels, kept)
+    assert found.mixed
+    assert found.is_old[-3 * 40 :].float().mean() > 0.9
 
 
 def test_the_cut_has_the_least_sum_of_errors() -> None:

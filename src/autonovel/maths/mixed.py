@@ -8,7 +8,9 @@ known classes that are put into the pile whole, as if nothing were known of them
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +19,8 @@ from autonovel.maths.known_space import nearest, unit, whitening
 
 DRAWS = 3
 PLANTED = 0.2
+ENOUGH = 4
+"""Planted images of a class whose middle is a measure for images of this class."""
 MAX_NEIGHBOURS = 20
 FEW = 20
 """Images of a pile below which it is said that they show little."""
@@ -73,22 +77,49 @@ def find_old(labelled: Tensor, labels: Tensor, pile: Tensor, *, seed: int = 0) -
         else []
     )
     draws = [_draw(labelled, labels, pile, generator, n_probes=0) for _ in range(DRAWS)]
-    share = sum(_share(draw.pile, draw.planted) for draw in draws) / DRAWS
-    leak = sum(_share(draw.probes, draw.planted) for draw in probes) / DRAWS if probes else None
-    least = leak or 0.0
-    excess = (share - least) / max(1 - least, 0.05)
-    # some new classes look far older than others, so the leak of a handful may well be larger than the mean; and few images
-    # show a share by chance
-    chance = (share * (1 - share) / max(len(pile), 1)) ** 0.5
-    margin = MIXED_SHARE + 2 * math.hypot(_leak_error(probes), chance)
+    found = _excess(draws, probes, by_class=False)
+    if not found.is_mixed and len(pile) >= FEW and (other := _excess(draws, probes, by_class=True)).is_mixed:
+        found = other
     width = _width(probes or draws)
     total = torch.zeros(len(pile), device=pile.device)
-    part = min(max(excess, 0.02), 0.95)
+    part = min(max(found.excess, 0.02), 0.95)
     for draw in draws:
         total += torch.sigmoid((draw.pile - _cut(draw.planted, draw.pile, part)) / width)
     votes = sum(draw.votes for draw in draws)
     assert isinstance(votes, Tensor)
-    return OldImages(total / DRAWS, share, leak, excess > margin, votes.argmax(1), *_how_sure(probes, part))
+    sure = _how_sure(probes, part)
+    return OldImages(total / DRAWS, found.share, found.leak, found.is_mixed, votes.argmax(1), *sure)
+
+
+class _Excess(NamedTuple):
+    """By how much more of a pile looks old than of whole classes that are new.
+
+    Attributes:
+        share: of the pile that looks old.
+        leak: the share of such classes that does; None where there are too few classes.
+        excess: by how much the first is larger, as a share of what else is in the pile.
+        is_mixed: whether that is more than chance.
+    """
+
+    share: float
+    leak: float | None
+    excess: float
+    is_mixed: bool
+
+
+def _excess(draws: Sequence[_Draw], probes: Sequence[_Draw], *, by_class: bool) -> _Excess:
+    """Measured by the middle of all planted images or, where known classes may be missing in the pile, of each class of them."""
+    share = sum(_share(draw.pile, draw.votes, draw, by_class) for draw in draws) / len(draws)
+    leak = (
+        sum(_share(draw.probes, draw.probe_votes, draw, by_class) for draw in probes) / len(probes) if probes else None
+    )
+    least = leak or 0.0
+    excess = (share - least) / max(1 - least, 0.05)
+    # some new classes look far older than others, so the leak of a handful may well be larger than the mean; and few images
+    # show a share by chance
+    chance = (share * (1 - share) / max(len(draws[0].pile), 1)) ** 0.5
+    margin = MIXED_SHARE + 2 * math.hypot(_leak_error(probes, by_class), chance)
+    return _Excess(share, leak, excess, excess > margin)
 
 
 @dataclass(frozen=True)
@@ -98,10 +129,14 @@ class _Draw:
     planted: Tensor
     probes: Tensor
     pile: Tensor
+    planted_labels: Tensor
+    """int64, the class of each planted image"""
     probe_labels: Tensor
     """int64, the class of each of the probes"""
+    probe_votes: Tensor
+    """(p, n_known), how many neighbours of each probe are labelled images of each class"""
     votes: Tensor
-    """(m, n_known), how many neighbours of each image of the pile are labelled images of each class"""
+    """(m, n_known), the same for each image of the pile"""
 
 
 def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Generator, *, n_probes: int) -> _Draw:
@@ -116,7 +151,7 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
     known = ~(is_probe | planted)
     if not known.any():  # one image in every class: nothing can be held out
         nothing, silent = torch.zeros(1, device=pile.device), torch.zeros(len(pile), len(classes), device=pile.device)
-        return _Draw(nothing, nothing[:0], silent[:, 0], labels[:0], silent)
+        return _Draw(nothing, nothing[:0], silent[:, 0], labels[:1], labels[:0], silent[:0], silent)
     points = torch.cat([labelled[known], labelled[planted], labelled[is_probe], pile])
     groups = torch.full((len(points),), -1, device=points.device)
     groups[: int(known.sum())] = labels[known]
@@ -130,24 +165,35 @@ def _draw(labelled: Tensor, labels: Tensor, pile: Tensor, generator: torch.Gener
         (points[:, None] * points[near]).sum(2).mean(1) if len(points) * count * points.shape[1] < 1 << 28 else 0
     )
     score = of_known + 1e-3 * closeness
-    _, plants, others, free = score.split([int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)])
-    around = groups[near[len(points) - len(pile) :]]
+    sizes_of = [int(known.sum()), int(planted.sum()), int(is_probe.sum()), len(pile)]
+    _, plants, others, free = score.split(sizes_of)
+    around = groups[near]
     # the last column is that of unlabelled neighbours
-    votes = torch.zeros(len(pile), len(classes) + 1, device=pile.device)
+    votes = torch.zeros(len(points), len(classes) + 1, device=pile.device)
     votes.scatter_add_(1, around % (len(classes) + 1), torch.ones_like(around, dtype=votes.dtype))
-    return _Draw(plants, others, free, labels[is_probe], votes[:, :-1])
+    _, _, of_probes, of_pile = votes[:, :-1].split(sizes_of)
+    return _Draw(plants, others, free, labels[planted], labels[is_probe], of_probes, of_pile)
 
 
-def _share(scores: Tensor, planted: Tensor) -> float:
-    """Share of images that are old: half of the old ones score higher than the middle of the planted ones."""
-    return min(1.0, 2 * (scores > planted.median()).float().mean().item())
+def _share(scores: Tensor, votes: Tensor, draw: _Draw, by_class: bool) -> float:
+    """Share of images that are old: half of them score higher than the middle of the planted ones, or of those of their class.
+
+    A class that is labelled but hardly in the pile has labelled images around its planted ones for the most part; those of
+    another class, of which the pile is full, would never look as old. Where a class has few planted images all of them count.
+    """
+    levels = draw.planted.median().repeat(votes.shape[1])
+    for label in (draw.planted_labels.bincount() >= ENOUGH).nonzero()[:, 0].tolist() if by_class else ():
+        levels[label] = draw.planted[draw.planted_labels == label].median()
+    return min(1.0, 2 * (scores > levels[votes.argmax(1)]).float().mean().item())
 
 
-def _leak_error(draws: list[_Draw]) -> float:
+def _leak_error(draws: Sequence[_Draw], by_class: bool) -> float:
     """Standard error of the leak of one draw, from how far single classes differ."""
     leaks = []
     for draw in draws:
-        leaks += [_share(draw.probes[draw.probe_labels == c], draw.planted) for c in draw.probe_labels.unique()]
+        for label in draw.probe_labels.unique():
+            own = draw.probe_labels == label
+            leaks.append(_share(draw.probes[own], draw.probe_votes[own], draw, by_class))
     if len(leaks) < 2:
         return 0.0
     return float(torch.tensor(leaks).std().item() / (len(leaks) / len(draws)) ** 0.5)
