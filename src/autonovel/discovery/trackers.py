@@ -88,7 +88,8 @@ def tracked(name: str | None, run: Path, recipe: Mapping[str, Any]) -> Iterator[
         try:
             write = opened.enter_context(TRACKERS[name](run, recipe))
         except Exception as error:  # each has errors of its own: a server that is away, a folder that cannot be written
-            raise InputError(f"{option('log', name)} cannot begin ({str(error).partition(chr(10))[0]}).") from error
+            why = str(error).partition("\n")[0]
+            raise InputError(f"{option('log', name)} cannot begin ({why}); mend that, or leave it out.") from error
         yield lambda entry: write(_numbers(entry), entry["epoch"])
 
 

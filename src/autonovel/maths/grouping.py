@@ -193,9 +193,8 @@ def how_apart(pile: Tensor, learned: Grouping, plain: Grouping, *, seed: int = 0
     rows = torch.stack([learned.labels, plain.labels])
     spaces = [smooth(unit(pile @ grouping.matrix)) for grouping in (learned, plain)]
     silhouettes = torch.stack([silhouette(points, rows, sample=SAMPLE, seed=seed).score for points in spaces]).cpu()
-    scores = (
-        torch.where(silhouettes.isnan(), -1.0, silhouettes).mean(0).tolist()
-    )  # of a single group there is no silhouette
+    # of a single group there is no silhouette
+    scores = torch.where(silhouettes.isnan(), -1.0, silhouettes).mean(0).tolist()
     return dict(zip(("learned", "plain"), scores, strict=True))
 
 

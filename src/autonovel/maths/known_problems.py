@@ -29,8 +29,8 @@ MOST_PROBLEMS, FEWEST_PROBLEMS, ENOUGH = 10, 4, 2000
 """Known problems, at most and at least; between the two no further one is made once this many images were taken for new."""
 PLAIN_RESTARTS = 5
 """Of plain k-means, with which the groups are compared."""
-CLASS_IMAGES, PROBLEM_IMAGES = 300, 1500
-"""Images of a known class that take part in a known problem, at most; of all classes taken for new."""
+PROBLEM_IMAGES, MOST_IMAGES, FEWEST_IMAGES = 1500, 300, 30
+"""Images that are taken for new in a known problem, about: as many of each class, which are so many at most and at least."""
 WORSE = 0.01
 """By how much plain k-means must be more accurate on known problems before its answer is taken instead; and by more than
 twice the standard error of the difference, lest chance decide."""
@@ -63,7 +63,7 @@ def try_on_known(
     accuracy: dict[str, list[float]] = {"learned": [], "plain": []}
     n_probes = min(max(2, k), n_known - 1 if n_known < 5 else n_known - 2)
     jobs, taken = [], 0
-    most = min(CLASS_IMAGES, max(30, PROBLEM_IMAGES // n_probes))
+    most = min(MOST_IMAGES, max(FEWEST_IMAGES, PROBLEM_IMAGES // n_probes))
     for number, order in enumerate(_orders(n_known, n_probes, generator)):
         if number >= FEWEST_PROBLEMS and taken >= ENOUGH:
             break
